@@ -1,0 +1,23 @@
+//! The pipeline: what a step asks for becomes a plan, the plan runs on a device.
+//!
+//! In the order of the semantics, a row goes through: mask (3), force-top-k (4), masses (5), the filters top-p, min-p
+//! and top-k (6), the draw (7), logprobs (8), and for decode rows verification (9). A device fuses them as it likes;
+//! [`plan`](mod@plan) decides which [`Stage`](crate::device::Stage)s run.
+
+pub mod blocks;
+mod capture;
+mod host;
+pub mod plan;
+mod prompt;
+mod sampler;
+mod staging;
+mod step;
+mod table;
+
+pub use capture::{CapturedStep, Variant};
+pub use host::{HostMask, HostResult, HostRun, HostStep, HostVerify};
+pub use prompt::{PROMPT_CHUNK_ROWS, PromptChunk, PromptLogprobs, PromptPlan};
+pub use sampler::{Limits, MAX_VOCAB, Sampler};
+pub use staging::{StagingArea, StagingRing};
+pub use step::{Columns, Dense, Drafts, DType, Filters, Index, IndexWidth, KeptIds, Logits, Mask, Outputs, Step, TopLogprobs, Verify, VerifyMode};
+pub use table::ParamTable;
