@@ -143,7 +143,12 @@ fn tried_list(tried: &[String]) -> String {
 }
 
 impl Error {
-    pub(crate) fn argument(op: &'static str, what: &'static str, value: impl TryInto<i128>, limit: impl Into<String>) -> Self {
+    pub(crate) fn argument(
+        op: &'static str,
+        what: &'static str,
+        value: impl TryInto<i128>,
+        limit: impl Into<String>,
+    ) -> Self {
         Error::Argument { op, what, value: value.try_into().unwrap_or(i128::MAX), limit: limit.into() }
     }
 }

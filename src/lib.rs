@@ -2,6 +2,8 @@
 
 pub mod batch;
 pub mod device;
+#[cfg(feature = "cpu")]
+pub mod embedded;
 mod error;
 pub mod mass;
 pub mod params;

@@ -166,11 +166,14 @@ mod tests {
 
     #[test]
     fn low_temperatures_switch_the_filters_off() {
-        let slot = |temperature| SamplingParams { temperature, top_k: 1, top_p: 0.5, min_p: 0.5, ..Default::default() }
-            .to_slot(7)
-            .unwrap();
+        let slot = |temperature| {
+            SamplingParams { temperature, top_k: 1, top_p: 0.5, min_p: 0.5, ..Default::default() }.to_slot(7).unwrap()
+        };
         let off = slot(0.0);
-        assert_eq!((off.top_k, off.top_p, off.min_exponent as u32), (TOP_K_OFF, TOP_P_OFF, f32::NEG_INFINITY.to_bits()));
+        assert_eq!(
+            (off.top_k, off.top_p, off.min_exponent as u32),
+            (TOP_K_OFF, TOP_P_OFF, f32::NEG_INFINITY.to_bits())
+        );
         assert_eq!(off.scale as u32, mass::scale(1e-5).to_bits());
         assert_eq!(slot(f32::MIN_POSITIVE / 4.0), off);
         assert_eq!((slot(1e-5).top_k, slot(1e-5).top_p), (1, 1 << 31));

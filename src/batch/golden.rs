@@ -21,7 +21,12 @@ pub fn next_golden_tokens(golden: &[i64], output_len: usize, nextn: usize) -> Ve
 /// [`Error::Argument`] for an id below -1 or from `vocab` on.
 pub fn golden_rows(next: &[i64], seqlen_q: usize, nextn: usize, vocab: usize) -> Result<Vec<i64>> {
     if let Some(&id) = next.iter().find(|&&id| id < -1 || id >= vocab as i64) {
-        return Err(Error::argument(OP, "id", id, format!("-1 (none) or 0 to vocab - 1 = {}", vocab.saturating_sub(1))));
+        return Err(Error::argument(
+            OP,
+            "id",
+            id,
+            format!("-1 (none) or 0 to vocab - 1 = {}", vocab.saturating_sub(1)),
+        ));
     }
     let given = seqlen_q.min(nextn.saturating_add(1));
     Ok((0..seqlen_q).map(|row| if row < given { next.get(row).copied().unwrap_or(-1) } else { -1 }).collect())

@@ -77,12 +77,7 @@ impl<D: Device + ?Sized> CapturedStep<D> {
         workspace: &Arc<Workspace<D>>,
         table: &Arc<ParamTable<D>>,
     ) -> Self {
-        CapturedStep {
-            device: Arc::clone(device),
-            graph,
-            _workspace: Arc::clone(workspace),
-            _table: Arc::clone(table),
-        }
+        CapturedStep { device: Arc::clone(device), graph, _workspace: Arc::clone(workspace), _table: Arc::clone(table) }
     }
 
     /// Enqueues one replay: the step again, reading its inputs anew.

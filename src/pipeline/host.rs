@@ -301,7 +301,9 @@ impl<D: Device + ?Sized> HostRun<D> {
             remap: host.verify.is_some_and(|v| !v.draft_columns.is_empty()),
         };
         let sampler = Sampler::new(device, limits, &table)?;
-        let longest = host.verify.map_or(0, |v| v.first_rows.windows(2).map(|w| (w[1] - w[0]).max(0) as usize).max().unwrap_or(0));
+        let longest = host
+            .verify
+            .map_or(0, |v| v.first_rows.windows(2).map(|w| (w[1] - w[0]).max(0) as usize).max().unwrap_or(0));
         let outputs = Buffers::new(device, raw, host, columns, longest)?;
         let mut inputs = Inputs { device: Arc::clone(device), stream: raw, buffers: Vec::new() };
         let step = build_step(host, columns, longest, &mut inputs, &outputs)?;
@@ -385,7 +387,8 @@ fn check_arrays(host: &HostStep<'_>) -> Result<()> {
         .and_then(|n| n.checked_mul(host.dtype.bytes()))
         .and_then(|n| n.checked_add(host.logits_offset));
     if bytes.is_none_or(|bytes| bytes > host.logits.len()) {
-        let limit = format!("rows = {} of {} elements behind offset {}", host.logits_rows, host.stride, host.logits_offset);
+        let limit =
+            format!("rows = {} of {} elements behind offset {}", host.logits_rows, host.stride, host.logits_offset);
         return Err(Error::argument(OP, "logits bytes", host.logits.len(), limit));
     }
     let optional = |what, len: Option<usize>, want| len.map_or(Ok(()), |len| exact(what, len, want));
@@ -509,10 +512,10 @@ fn build_step<D: Device + ?Sized>(
                 stride: columns,
             }),
             kept_ids: outputs.kept_ids.as_ref().map(|(ids, _)| KeptIds { ids: ids.ptr(), width: host.kept_ids }),
-            columns: outputs.column_values.as_ref().map(|(values, _)| Columns {
-                values: values.ptr(),
-                ids: ptr(&outputs.column_ids),
-            }),
+            columns: outputs
+                .column_values
+                .as_ref()
+                .map(|(values, _)| Columns { values: values.ptr(), ids: ptr(&outputs.column_ids) }),
         },
         adjust: DevPtr::NULL,
         injected_bits: inputs.put_optional(host.injected_bits)?,

@@ -19,5 +19,8 @@ pub use host::{HostMask, HostResult, HostRun, HostStep, HostVerify};
 pub use prompt::{PROMPT_CHUNK_ROWS, PromptChunk, PromptLogprobs, PromptPlan};
 pub use sampler::{Limits, MAX_VOCAB, Sampler};
 pub use staging::{StagingArea, StagingRing};
-pub use step::{Columns, Dense, Drafts, DType, Filters, Index, IndexWidth, KeptIds, Logits, Mask, Outputs, Step, TopLogprobs, Verify, VerifyMode};
+pub use step::{
+    Columns, DType, Dense, Drafts, Filters, Index, IndexWidth, KeptIds, Logits, Mask, Outputs, Step, TopLogprobs,
+    Verify, VerifyMode,
+};
 pub use table::ParamTable;

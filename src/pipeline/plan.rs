@@ -90,10 +90,8 @@ impl fmt::Display for Plan {
 /// Selection is a stage of its own only when something other than the row's own processing needs the columns: the
 /// caller, or the remap of drafts into them. Otherwise the row's stage selects as it reads.
 pub fn plan(shape: &Shape) -> Plan {
-    let mut plan = Plan {
-        remapped: shape.verify == Some(VerifyMode::Rejection) && shape.draft_columns,
-        ..Plan::default()
-    };
+    let mut plan =
+        Plan { remapped: shape.verify == Some(VerifyMode::Rejection) && shape.draft_columns, ..Plan::default() };
     if shape.wants_columns || (shape.selects && plan.remapped) {
         plan.push(StageKind::Select);
         plan.from_columns = true;

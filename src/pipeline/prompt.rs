@@ -95,7 +95,12 @@ impl PromptPlan {
     /// [`Error::Argument`] when `values` is not one value per scored row.
     pub fn split(&self, values: &[f32]) -> Result<Vec<PromptLogprobs>> {
         if values.len() != self.rows.len() {
-            return Err(Error::argument(OP, "values", values.len(), format!("one per scored row = {}", self.rows.len())));
+            return Err(Error::argument(
+                OP,
+                "values",
+                values.len(),
+                format!("one per scored row = {}", self.rows.len()),
+            ));
         }
         let one = |request: &std::result::Result<Range<usize>, String>| match request {
             Ok(range) => PromptLogprobs::Values(values[range.clone()].to_vec()),

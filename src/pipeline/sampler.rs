@@ -381,7 +381,11 @@ impl<D: Device + ?Sized> Sampler<D> {
     fn check(&self, step: &Step) -> Result<usize> {
         let (logits, out) = (&step.logits, &step.outputs);
         let at_least = |what, value: usize, least: usize, of: &str| {
-            if value >= least { Ok(()) } else { Err(Error::argument(OP, what, value, format!("at least {of} = {least}"))) }
+            if value >= least {
+                Ok(())
+            } else {
+                Err(Error::argument(OP, what, value, format!("at least {of} = {least}")))
+            }
         };
         let at_most = |what, value: usize, most: usize, of: &str| {
             if value <= most { Ok(()) } else { Err(Error::argument(OP, what, value, format!("at most {of} = {most}"))) }

@@ -104,7 +104,12 @@ impl<D: Device + ?Sized> ParamTable<D> {
 
     unsafe fn write(&self, stream: RawStream, slot: usize, row: SlotBlock) -> Result<()> {
         if slot >= self.slots {
-            return Err(Error::argument("parameter table", "slot", slot, format!("the table has {} slots", self.slots)));
+            return Err(Error::argument(
+                "parameter table",
+                "slot",
+                slot,
+                format!("the table has {} slots", self.slots),
+            ));
         }
         let mut host = self.lock();
         let host = &mut *host;

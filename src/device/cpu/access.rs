@@ -1,8 +1,8 @@
 //! Reading and writing what a block points at.
 
 use super::source::Source;
-use crate::pipeline::blocks::{RowBlock, SlotBlock, VerifyBlock, filter, status};
 use crate::params::{TOP_K_OFF, TOP_P_OFF};
+use crate::pipeline::blocks::{RowBlock, SlotBlock, VerifyBlock, filter, status};
 use crate::random::{Case, draw_bits};
 
 /// Element `i` of an array of i32 (`width` 4) or i64.

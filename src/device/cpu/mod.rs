@@ -20,9 +20,7 @@ mod row;
 mod source;
 mod stages;
 
-use crate::device::{
-    DevPtr, Device, DeviceInfo, Platform, RawEvent, RawGraph, RawStream, Stage, StageKind,
-};
+use crate::device::{DevPtr, Device, DeviceInfo, Platform, RawEvent, RawGraph, RawStream, Stage, StageKind};
 use crate::error::{Error, Result};
 use crate::pipeline::Limits;
 use crate::pipeline::blocks::{RowBlock, VerifyBlock};

@@ -89,9 +89,7 @@ impl Source {
                     (0..self.len).for_each(|i| f(i, ids.add(i).read_unaligned() as u32, p.add(i).read_unaligned()))
                 }
                 (Values::F32(p), None) => (0..self.len).for_each(|i| f(i, i as u32, p.add(i).read_unaligned())),
-                (Values::F16(p), _) => {
-                    (0..self.len).for_each(|i| f(i, i as u32, widen_f16(p.add(i).read_unaligned())))
-                }
+                (Values::F16(p), _) => (0..self.len).for_each(|i| f(i, i as u32, widen_f16(p.add(i).read_unaligned()))),
                 (Values::BF16(p), _) => {
                     (0..self.len).for_each(|i| f(i, i as u32, widen_bf16(p.add(i).read_unaligned())))
                 }

@@ -19,7 +19,8 @@ pub(super) unsafe fn select(b: &RowBlock, row: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         let n = b.columns as usize;
-        let (Some(values), Some(ids)) = (slice_mut::<f32>(b.column_values, row, n), slice_mut::<i32>(b.column_ids, row, n))
+        let (Some(values), Some(ids)) =
+            (slice_mut::<f32>(b.column_values, row, n), slice_mut::<i32>(b.column_ids, row, n))
         else {
             return;
         };
