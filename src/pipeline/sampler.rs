@@ -429,8 +429,10 @@ impl<D: Device + ?Sized> Sampler<D> {
                 at_least("mask rows", mask.rows, step.rows, "rows")?;
             }
         }
-        if step.positions.is_null() && (step.golden.is_none() || step.verify.is_some()) {
-            return Err(Error::NullPointer { op: OP, what: "positions (absent only where golden tokens are scored)" });
+        let draws = step.golden.is_none() && Shape::of(step, Filters::ALL, columns).wants_rows;
+        if step.positions.is_null() && (draws || step.verify.is_some()) {
+            let what = "positions (absent only where golden tokens are scored or columns alone are selected)";
+            return Err(Error::NullPointer { op: OP, what });
         }
         index("tokens", out.tokens)?;
         if let Some(top) = &out.top {
