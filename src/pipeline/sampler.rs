@@ -264,9 +264,11 @@ impl<D: Device + ?Sized> Sampler<D> {
         let plan = plan(&Shape::of(step, filters, columns));
         let rows = self.row_block(step, columns, filters, &plan);
         let verify = step.verify.as_ref().map(|v| self.verify_block(v, &plan)).unwrap_or_default();
+        // Select writes the columns that the stages after it read.
+        let select = RowBlock { from_columns: 0, ..rows };
         for kind in plan.stages() {
             let stage = match kind {
-                StageKind::Select => Stage::Select(&rows),
+                StageKind::Select => Stage::Select(&select),
                 StageKind::Argmax => Stage::Argmax(&rows),
                 StageKind::Sample => Stage::Sample(&rows),
                 StageKind::Remap => Stage::Remap(&rows, &verify),
