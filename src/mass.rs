@@ -21,8 +21,9 @@ pub const POLY: [f32; 6] = [
     f32::from_bits(0x3923_85A4), // 0x1.470b48p-13
 ];
 /// 1.5 * 2^23: adding and subtracting it rounds to the nearest integer, ties to even.
-const ROUND: f32 = 12_582_912.0;
-const TWO_OVER_LN2: f64 = 2.885_390_081_777_926_8;
+pub const ROUND: f32 = 12_582_912.0;
+/// `2 / ln 2`, the factor of the series of [`log2`].
+pub const TWO_OVER_LN2: f64 = 2.885_390_081_777_926_8;
 
 /// `s = f32(log2(e) / temperature)`, the division in f64.
 pub fn scale(temperature: f32) -> f32 {
