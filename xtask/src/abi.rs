@@ -56,7 +56,7 @@ pub fn write(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Compares both headers with what [`write`] would write.
+/// Compares both headers with what [`write()`] would write.
 pub fn check(root: &Path) -> Result<(), String> {
     let mut report = String::new();
     for dialect in &DIALECTS {
