@@ -263,10 +263,12 @@ impl<D: Device + ?Sized> Sampler<D> {
     unsafe fn run(&self, stream: RawStream, step: &Step, columns: usize, filters: Filters) -> Result<()> {
         let plan = plan(&Shape::of(step, filters, columns));
         let rows = self.row_block(step, columns, filters, &plan);
+        // Select writes the columns that the later stages read in place of the logits.
+        let select = RowBlock { from_columns: 0, ..rows };
         let verify = step.verify.as_ref().map(|v| self.verify_block(v, &plan)).unwrap_or_default();
         for kind in plan.stages() {
             let stage = match kind {
-                StageKind::Select => Stage::Select(&rows),
+                StageKind::Select => Stage::Select(&select),
                 StageKind::Argmax => Stage::Argmax(&rows),
                 StageKind::Sample => Stage::Sample(&rows),
                 StageKind::Remap => Stage::Remap(&rows, &verify),
