@@ -87,7 +87,7 @@ pub fn log2(x: f64) -> f64 {
     while w < 1.0 {
         (w, e) = (w * 2.0, e - 1.0);
     }
-    if w > 1.4142135623730951 {
+    if w > std::f64::consts::SQRT_2 {
         (w, e) = (0.5 * w, e + 1.0);
     }
     let r = (w - 1.0) / (w + 1.0);
