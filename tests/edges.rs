@@ -247,7 +247,7 @@ fn worked_intervals() {
     ];
     for device in devices() {
         for (logits, bits, want) in cases {
-            let case = Case { bits: Some(vec![bits, 0, 0]), ..Case::f32(&[logits], &[p.clone()]) };
+            let case = Case { bits: Some(vec![bits, 0, 0]), ..Case::f32(&[logits], std::slice::from_ref(&p)) };
             assert_eq!(case.run(&device, "worked").tokens, [want], "{logits:?}, bits {bits}");
         }
     }
