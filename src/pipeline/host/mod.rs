@@ -45,7 +45,7 @@ pub struct HostVerify<'a> {
     pub draft_rows: &'a [i32],
 }
 
-/// A step in host memory. See [`Step`] for the meaning of the fields.
+/// A step in host memory. See [`Step`](super::Step) for the meaning of the fields.
 #[derive(Debug, Clone, Copy)]
 pub struct HostStep<'a> {
     /// Bytes of the logits; `logits_offset` bytes in, row 0 starts.

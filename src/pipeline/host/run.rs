@@ -111,7 +111,7 @@ impl<D: Device + ?Sized> HostRun<D> {
     /// Brings `host` to `device`: buffers, parameter table, sampler.
     ///
     /// # Errors
-    /// [`Error::Argument`] for arrays that are too short; otherwise as [`ParamTable::set`], [`Sampler::new`].
+    /// [`Error::Argument`](crate::Error::Argument) for arrays that are too short; otherwise as [`ParamTable::set`], [`Sampler::new`].
     pub fn new(device: &Arc<D>, host: &HostStep<'_>) -> Result<Self> {
         check_arrays(host)?;
         let stream = Stream::new(device)?;
