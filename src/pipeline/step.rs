@@ -156,7 +156,7 @@ pub struct Verify {
     pub requests: usize,
     /// i32 `[requests + 1]`: first row of each request, then one past the last row.
     pub first_rows: DevPtr,
-    /// Request of each row, -1 = padding row.
+    /// Request of each row, -1 = padding row, which `row_to_slot` marks too. A padding row inside a request ends it.
     pub row_to_request: Index,
     /// Distance between positions of neighbouring rows: [`PositionRule`](crate::batch::PositionRule)`::stride()`.
     pub position_stride: i64,
@@ -208,7 +208,7 @@ pub struct KeptIds {
 /// The N columns themselves, as selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Columns {
-    /// f32 `[rows, N]`: logits after the mask.
+    /// f32 `[rows, N]`: logits after the mask, NaN as -inf; a zero keeps its sign.
     pub values: DevPtr,
     /// i32 `[rows, N]`: ids, ascending.
     pub ids: DevPtr,
