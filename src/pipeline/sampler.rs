@@ -263,10 +263,14 @@ impl<D: Device + ?Sized> Sampler<D> {
     unsafe fn run(&self, stream: RawStream, step: &Step, columns: usize, filters: Filters) -> Result<()> {
         let plan = plan(&Shape::of(step, filters, columns));
         let rows = self.row_block(step, columns, filters, &plan);
+        // Select writes the columns that the later stages read in place of the logits.
+        let select = RowBlock { from_columns: 0, ..rows };
         let verify = step.verify.as_ref().map(|v| self.verify_block(v, &plan)).unwrap_or_default();
+        // Select writes the columns that the stages after it read.
+        let select = RowBlock { from_columns: 0, ..rows };
         for kind in plan.stages() {
             let stage = match kind {
-                StageKind::Select => Stage::Select(&rows),
+                StageKind::Select => Stage::Select(&select),
                 StageKind::Argmax => Stage::Argmax(&rows),
                 StageKind::Sample => Stage::Sample(&rows),
                 StageKind::Remap => Stage::Remap(&rows, &verify),
@@ -429,8 +433,10 @@ impl<D: Device + ?Sized> Sampler<D> {
                 at_least("mask rows", mask.rows, step.rows, "rows")?;
             }
         }
-        if step.positions.is_null() && (step.golden.is_none() || step.verify.is_some()) {
-            return Err(Error::NullPointer { op: OP, what: "positions (absent only where golden tokens are scored)" });
+        let draws = step.golden.is_none() && Shape::of(step, Filters::ALL, columns).wants_rows;
+        if step.positions.is_null() && (draws || step.verify.is_some()) {
+            let what = "positions (absent only where golden tokens are scored or columns alone are selected)";
+            return Err(Error::NullPointer { op: OP, what });
         }
         index("tokens", out.tokens)?;
         if let Some(top) = &out.top {
