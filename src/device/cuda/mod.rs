@@ -12,7 +12,10 @@
 //! | `kernels` | the sources, and which launches a stage takes |
 //! | `launch` | one launch |
 //! | `calls` | the `Device` trait |
+//! | `build`, `hash` | kernels compiled ahead of time |
 
+#[doc(hidden)]
+pub mod build;
 mod cache;
 mod calls;
 mod context;

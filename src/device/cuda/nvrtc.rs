@@ -17,8 +17,8 @@ pub const NVRTC_PATH: &str = "SAMEDRAW_NVRTC";
 const NAMES: [&str; 2] = ["libnvrtc.so.13", "libnvrtc.so.12"];
 
 /// Flags of every kernel: the roundings the semantics ask for, and code without the host's headers.
-const FLAGS: [&str; 7] =
-    ["-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "--std=c++17", "-default-device", "-w"];
+const FLAGS: [&str; 6] =
+    ["-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "--std=c++17", "-default-device"];
 
 /// The flags for a card of compute capability `major.minor`.
 pub fn flags((major, minor): (u32, u32)) -> Vec<String> {
