@@ -263,8 +263,6 @@ impl<D: Device + ?Sized> Sampler<D> {
     unsafe fn run(&self, stream: RawStream, step: &Step, columns: usize, filters: Filters) -> Result<()> {
         let plan = plan(&Shape::of(step, filters, columns));
         let rows = self.row_block(step, columns, filters, &plan);
-        // Select writes the columns that the later stages read in place of the logits.
-        let select = RowBlock { from_columns: 0, ..rows };
         let verify = step.verify.as_ref().map(|v| self.verify_block(v, &plan)).unwrap_or_default();
         // Select writes the columns that the stages after it read.
         let select = RowBlock { from_columns: 0, ..rows };
