@@ -118,7 +118,7 @@ mod tests {
             assert_eq!(f64::from(c), digits as f64 / 2f64.powi(24) * 2f64.powi(exponent));
         }
         assert_eq!(TWO_OVER_LN2, 2.0 / std::f64::consts::LN_2);
-        assert_eq!(std::f64::consts::SQRT_2, "1.4142135623730951".parse().unwrap());
+        assert_eq!(std::f64::consts::SQRT_2, "1.4142135623730951".parse::<f64>().unwrap());
     }
 
     #[test]
