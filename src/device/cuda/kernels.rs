@@ -2,6 +2,7 @@
 
 use crate::device::{Stage, StageKind};
 use crate::pipeline::Limits;
+use crate::pipeline::blocks::RowBlock;
 use std::ffi::CStr;
 
 /// One translation unit: a name, and the sources that are compiled together.
@@ -10,8 +11,23 @@ pub(super) struct Unit {
     pub sources: &'static [&'static str],
 }
 
-/// What NVRTC compiles.
-pub(super) const UNITS: &[Unit] = &[];
+macro_rules! unit {
+    ($name:literal: $($source:literal)+) => {
+        Unit { name: $name, sources: &[$( include_str!(concat!("../../../cuda/", $source)) ),+] }
+    };
+}
+
+/// What NVRTC compiles. The order within a unit is that of use; the files include nothing.
+pub(super) const UNITS: &[Unit] = &[
+    unit!("select": "abi.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh" "select.cu"),
+    unit!("argmax": "abi.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh" "argmax.cu"),
+    unit!("sample": "abi.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh" "sample.cu"),
+    unit!("remap": "abi.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh" "remap.cu"),
+    unit!("verify": "abi.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh" "verify.cuh" "verify.cu"),
+];
+
+/// Threads of a block that has a row to itself.
+const BLOCK: u32 = 512;
 
 /// Facts of the card a launch depends on.
 #[derive(Debug, Clone, Copy)]
@@ -64,17 +80,35 @@ pub(super) struct Entry {
     pub smem: u32,
 }
 
+const SELECT: (usize, &CStr) = (0, c"samedraw_select");
+const ARGMAX: (usize, &CStr) = (1, c"samedraw_argmax");
+const SAMPLE: (usize, &CStr) = (2, c"samedraw_sample");
+const REMAP: (usize, &CStr) = (3, c"samedraw_remap");
+const VERIFY: (usize, &CStr) = (4, c"samedraw_verify");
+
 /// Every kernel `launches` can name.
 pub(super) fn entries(_card: &Card) -> Vec<Entry> {
-    Vec::new()
+    [SELECT, ARGMAX, SAMPLE, REMAP, VERIFY].map(|(unit, entry)| Entry { unit, entry, smem: 0 }).to_vec()
 }
 
 /// The launches of `stage`.
-pub(super) fn launches(_card: &Card, _stage: &Stage<'_>) -> LaunchList {
-    LaunchList::default()
+pub(super) fn launches(_card: &Card, stage: &Stage<'_>) -> LaunchList {
+    let ((unit, entry), rows): (_, &RowBlock) = match *stage {
+        Stage::Select(b) => (SELECT, b),
+        Stage::Argmax(b) => (ARGMAX, b),
+        Stage::Sample(b) => (SAMPLE, b),
+        Stage::Remap(b, _) => (REMAP, b),
+        Stage::Verify(b, _) => (VERIFY, b),
+    };
+    let one = Launch { unit, entry, grid: [rows.rows as u32, 1, 1], block: BLOCK, smem: 0, cluster: 1 };
+    LaunchList { items: [Some(one), None, None] }
 }
 
-/// Scratch bytes a stage of `kind` needs at most.
-pub(super) fn scratch_bytes(_card: &Card, _kind: StageKind, _limits: &Limits) -> usize {
-    0
+/// Scratch bytes a stage of `kind` needs at most. Kernels find it zeroed and leave it so.
+pub(super) fn scratch_bytes(_card: &Card, kind: StageKind, _limits: &Limits) -> usize {
+    match kind {
+        // The number of rows that have finished.
+        StageKind::Verify => 256,
+        _ => 0,
+    }
 }
