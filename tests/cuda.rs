@@ -2,11 +2,11 @@
 //! `tests/data`, which no device computed. Skipped, with a line on stderr, where there is no GPU; a failure instead if
 //! SAMEDRAW_REQUIRE_CUDA=1.
 
+use samedraw::Error;
 use samedraw::device::cuda::{CudaDevice, Switches};
 use samedraw::device::{CpuDevice, Device, RawStream, Stream};
 use samedraw::pipeline::{HostRun, Variant};
 use samedraw::step_file::{ResultDocument, StepFile};
-use samedraw::Error;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,7 +26,8 @@ fn gpu(test: &str) -> Option<(Arc<CudaDevice>, MutexGuard<'static, ()>)> {
 }
 
 fn vector(name: &str) -> (StepFile, ResultDocument) {
-    let path = |end: &str| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data")).join(format!("{name}.{end}"));
+    let path =
+        |end: &str| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data")).join(format!("{name}.{end}"));
     (StepFile::read(path("safetensors")).unwrap(), ResultDocument::read(path("expected.json")).unwrap())
 }
 

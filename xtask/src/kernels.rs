@@ -107,7 +107,10 @@ fn report(nvrtc: &str, archs: &[&str]) -> Result<(), String> {
                 let Usage { name, registers, shared, stack, spills } = usage;
                 // Functions within a kernel are counted in it; their own line matters where they use the stack.
                 if *registers > 0 || stack + spills > 0 {
-                    println!("{arch:<8} {:<12} {name:<40} {registers:>9} {shared:>7} {stack:>6} {spills:>7}", unit.unit);
+                    println!(
+                        "{arch:<8} {:<12} {name:<40} {registers:>9} {shared:>7} {stack:>6} {spills:>7}",
+                        unit.unit
+                    );
                 }
                 if stack + spills > 0 {
                     let _ = writeln!(faults, "{arch} {name}: {stack} bytes of stack, {spills} bytes of spills");
