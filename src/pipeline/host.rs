@@ -320,6 +320,31 @@ impl<D: Device + ?Sized> HostRun<D> {
         self.read()
     }
 
+    /// Runs the step once and returns the milliseconds it took on the device, by events around it.
+    ///
+    /// # Errors
+    /// As [`Sampler::step`].
+    pub fn time_ms(&mut self) -> Result<f32> {
+        let device = Arc::clone(self.sampler.device());
+        let raw = self.stream.raw();
+        let (start, end) = (device.create_event(true)?, device.create_event(true)?);
+        // SAFETY: the events and the stream are live and of this device; the step as in `run`. The events are
+        // destroyed after `elapsed_ms` waited for them, or after the wait that its failure leaves to do.
+        unsafe {
+            let timed = device
+                .record_event(raw, start)
+                .and_then(|()| self.sampler.step(raw, &self.step))
+                .and_then(|()| device.record_event(raw, end))
+                .and_then(|()| device.elapsed_ms(start, end));
+            if timed.is_err() {
+                device.synchronize(raw)?;
+            }
+            device.destroy_event(start)?;
+            device.destroy_event(end)?;
+            timed
+        }
+    }
+
     /// The step as built, for callers that change a pointer or a count before running it themselves.
     pub fn parts(&mut self) -> (&mut Sampler<D>, &mut Step, RawStream) {
         (&mut self.sampler, &mut self.step, self.stream.raw())
