@@ -1,7 +1,7 @@
 //! Faults applied to a copy of the repository, one at a time: a promise that no test defends is not kept for long.
 //!
-//! The copy lies under `target/sabotage` and builds into the repository's own target folder, so that only the crate
-//! itself is compiled again. A fault counts as caught when the tree with it compiles and the tests named for it fail;
+//! The copy and what is built of it lie under `target/sabotage` and stay there, so that only the crate itself is
+//! compiled again. A fault counts as caught when the tree with it compiles and the tests named for it fail;
 //! they are first seen to pass without it.
 
 mod faults;
