@@ -247,7 +247,7 @@ fn a_replay_reads_the_positions_and_parameters_of_its_day() {
     let zeros = vec![0.0f32; 1024];
     let params = samedraw::SamplingParams { seq_seed: Some(9), ..Default::default() };
     for device in devices() {
-        let case = Case::f32(&[&zeros], &[params.clone()]).with_tokens_alone();
+        let case = Case::f32(&[&zeros], std::slice::from_ref(&params)).with_tokens_alone();
         let eager = |position: i64, seed: u64| {
             let params = vec![samedraw::SamplingParams { seq_seed: Some(seed), ..Default::default() }];
             Case { positions: Some(vec![position]), params, ..case.clone() }.run(&device, "eager").tokens[0]

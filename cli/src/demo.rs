@@ -17,7 +17,7 @@ const TIMED: usize = 21;
 /// Arguments of `samedraw demo`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Device to run on: cpu, cuda[:i] or ascend[:i]
+    /// Device to run on: `cpu`, `cuda[:i]` or `ascend[:i]`
     #[arg(long, default_value = "cpu")]
     device: String,
 }

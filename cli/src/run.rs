@@ -17,7 +17,7 @@ const LISTED: usize = 20;
 pub struct Arguments {
     /// The step file
     file: PathBuf,
-    /// Device to run on: cpu, cuda[:i] or ascend[:i]
+    /// Device to run on: `cpu`, `cuda[:i]` or `ascend[:i]`
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Keep the first N tokens of the order, in place of the file's own setting; 0 = off

@@ -122,7 +122,7 @@ fn a_long_list_of_differences_is_cut_and_counted() {
     assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
     let lines: Vec<&str> = text(&out.stdout).lines().collect();
     assert_eq!(lines.len(), 22);
-    let number = |line: &str, word: usize| line.split(' ').nth(word).unwrap().parse::<usize>().expect(line.trim());
+    let number = |line: &str, word: usize| line.split(' ').nth(word).unwrap().parse::<usize>().expect("a count");
     assert_eq!(number(lines[20], 2) + 20, number(lines[21], 0));
 }
 

@@ -308,7 +308,7 @@ pub trait Device: Send + Sync + fmt::Debug {
 /// are checked.
 ///
 /// # Errors
-/// [`Error::ForceTopK`] above the platform's limit; a full row (N = V) is not a selection and has no limit.
+/// [`Error::ForceTopK`] when min(force_topk, V) is above the platform's limit; a step without force-top-k has none.
 pub fn effective_columns(platform: Platform, force_topk: usize, vocab: usize) -> Result<usize> {
     if force_topk == 0 {
         return Ok(vocab);

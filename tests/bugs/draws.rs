@@ -35,7 +35,7 @@ pub const FAULTS: &[Fault] = &[
         assert_eq!(drawn(device, &[0., -INF, -INF], LAST), 0);
         assert_eq!(drawn(device, &[0., 0., -INF, -INF], LAST), 1);
         assert_eq!(u64::MAX >> 11, LAST);
-        assert_eq!(LAST as f64 / (1u64 << 53) as f64, 0.999_999_999_999_999_89);
+        assert!((LAST as f64 / (1u64 << 53) as f64) < 1.0);
     }),
     fault("running sums of floats are not monotone", "flashinfer#225", |device| {
         let bits = (0.999 * (1u64 << 53) as f64) as u64;

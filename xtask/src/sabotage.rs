@@ -128,7 +128,11 @@ fn judge(tree: &Tree, fault: &Fault) -> Result<Outcome, String> {
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let failed = text.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
-    Ok(Outcome::Caught(failed.unwrap_or("the test program ending early").to_string()))
+    let target = match fault.tests.strip_prefix("--test ") {
+        Some(rest) => rest.split(' ').next().unwrap_or(rest),
+        None => "unit test",
+    };
+    Ok(Outcome::Caught(format!("{target}: {}", failed.unwrap_or("the program ended early"))))
 }
 
 fn test(tree: &Tree, tests: &str, build_only: bool) -> Result<Output, String> {
