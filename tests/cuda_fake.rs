@@ -338,7 +338,7 @@ fn a_step_is_one_launch_on_a_borrowed_stream() {
         let other = Stream::new(&device).unwrap();
         // SAFETY: as above.
         let graph = unsafe { sampler.capture(other.raw(), &step, Variant::Default) }.unwrap();
-        assert_eq!(fake.of_stream(c"fake_capture_mode", other.raw()) as c_int, 0, "the global mode");
+        assert_eq!(fake.of_stream(c"fake_capture_mode", other.raw()) as c_int, 1, "the thread-local mode");
         assert_eq!(device.launches(), 4);
         // SAFETY: as above.
         (0..5).for_each(|_| unsafe { graph.replay(borrowed) }.unwrap());

@@ -190,7 +190,9 @@ impl Device for CudaDevice {
             if self.is_capturing(OP, on)? {
                 return Err(Error::Capture { op: OP, what: "the stream is already capturing" });
             }
-            let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+            // Enqueuing calls nothing that a capture forbids, so what other threads do meanwhile is their affair: in the
+            // global mode an allocation of theirs would fail, and would invalidate this capture.
+            let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
             driver::cuStreamBeginCapture_v2(OP, stream(on), mode)
         }
     }

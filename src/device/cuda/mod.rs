@@ -38,9 +38,6 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-#[doc(hidden)]
-pub use modules::KernelFacts;
-
 /// What tests and measurements switch off to compare; each gives the same bits.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -126,13 +123,7 @@ impl CudaDevice {
         self.launched.load(Ordering::Relaxed)
     }
 
-    /// The loaded kernels; empty before [`prepare`](crate::Device::prepare).
-    #[doc(hidden)]
-    pub fn kernel_facts(&self) -> Vec<KernelFacts> {
-        self.modules.get().map(Modules::facts).unwrap_or_default()
-    }
-
-    /// Where the loaded kernels came from.
+    /// Where the loaded kernels came from; empty before [`prepare`](crate::Device::prepare).
     #[doc(hidden)]
     pub fn kernel_origins(&self) -> &[String] {
         self.modules.get().map(Modules::origins).unwrap_or_default()
