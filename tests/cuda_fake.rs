@@ -5,11 +5,37 @@ use samedraw::device::cuda::CudaDevice;
 use samedraw::device::{self, Device, RawStream, Stream};
 use samedraw::pipeline::{HostRun, HostStep, Variant};
 use samedraw::{Error, SamplingParams, Unavailable};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts what the calling thread allocates.
+struct Counting;
+
+// SAFETY: every call goes on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// Names the test a child process is to run.
 const CHILD: &str = "SAMEDRAW_TEST_CHILD";
@@ -329,10 +355,15 @@ fn a_step_is_one_launch_on_a_borrowed_stream() {
         let (sampler, step, _) = run.parts();
         let step = *step;
         for n in 1..=3 {
+            let allocated = ALLOCATIONS.get();
             // SAFETY: the run's pointers are alive.
             unsafe { sampler.step(borrowed, &step) }.unwrap();
+            assert_eq!(ALLOCATIONS.get(), allocated, "a step allocates nothing");
             assert_eq!((device.launches(), fake.of_stream(c"fake_stream_launches", borrowed)), (n, n as i64));
         }
+        let allocated = ALLOCATIONS.get();
+        drop(std::hint::black_box(Box::new(7)));
+        assert!(ALLOCATIONS.get() > allocated, "the allocator counts");
         assert_eq!(calls.map(|name| fake.count(name)), before, "{calls:?}");
 
         let other = Stream::new(&device).unwrap();

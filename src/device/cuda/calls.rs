@@ -262,7 +262,7 @@ impl Device for CudaDevice {
         for one in kernels::launches(&self.card, stage).iter() {
             let function = modules.function(one)?;
             // SAFETY: the context is current and the function of it; streams and pointers are the caller's promise.
-            unsafe { launch(&self.card, function, one, stream(on), rows, verify)? };
+            unsafe { launch(self.driver, &self.card, function, one, stream(on), rows, verify)? };
             self.launched.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())

@@ -3,6 +3,15 @@
 //! It shares the card's primary context with the stack around it, takes the stack's streams and pointers as they are,
 //! and makes its context current only while a call of its own runs. Nothing of CUDA is needed to build it.
 //!
+//! Kernels are compiled at [`prepare`](crate::Device::prepare) by an NVRTC from 12.1 on and kept in a cache; with the
+//! feature `precompiled` they are in the library and NVRTC is not needed. Environment variables:
+//!
+//! | variable | what |
+//! |---|---|
+//! | `SAMEDRAW_CUDA_DRIVER` | path of the driver, in place of `libcuda.so.1` |
+//! | `SAMEDRAW_NVRTC` | path of the NVRTC; else one the process has open, a toolkit's, a Python package's, the loader's |
+//! | `SAMEDRAW_CACHE_DIR` | folder of compiled kernels; else `$XDG_CACHE_HOME/samedraw`, else `~/.cache/samedraw` |
+//!
 //! | file | what |
 //! |---|---|
 //! | `driver` | the driver, found and checked, its calls as `Result`s |
