@@ -266,6 +266,7 @@ fn containers_that_are_malformed() {
         (vec![1, 0, 0], "container", "3 bytes are too few"),
         (raw(&format!("[{}]", 1), &[]), "container header", "not an object"),
         (raw("{", &[]), "container header", "EOF while parsing"),
+        (raw(&" ".repeat((32 << 20) + 1), &[]), "container", "33554433 bytes is longer than 33554432"),
         (raw("{}", &[]), "container", "metadata entry step is missing"),
         (raw("{\"__metadata__\":{\"step\":\"{}\"}} x", &[]), "container header", "trailing characters"),
         ([&8u64.to_le_bytes()[..], &[0xff; 8]].concat(), "container", "not UTF-8"),
