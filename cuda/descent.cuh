@@ -1,18 +1,12 @@
-// Radix descent: finds the last token of a prefix of the order, by count or by mass, without sorting. Three levels of
-// 11, 11 and 10 key bits; at each the bins hold the count (and the mass) of the tokens whose higher bits match the path
+// Radix descent: finds the last token of a prefix of the order, by count or by mass, without sorting. Levels of
+// 11, 11 and 10 key bits by count, of 9, 9, 9 and 5 by mass; at each the bins hold the count (and the mass) of the tokens whose higher bits match the path
 // so far, and the walk from the highest bin down finds the bin the prefix ends in.
 
-constexpr u32 LEVEL_SHIFT[3] = {21, 10, 0};
-constexpr u32 LEVEL_BITS[3] = {11, 11, 10};
-
 template <class Team>
-__device__ __noinline__ void clear_bins(Team& team, bool masses) {
+__device__ __noinline__ void clear_bins(Team& team) {
     // Peers may still be reading the bins of the level before.
     team.sync();
-    for (u32 i = threadIdx.x; i < BINS; i += blockDim.x) {
-        team.sh.counts[i] = 0;
-        if (masses) team.sh.masses[i] = 0;
-    }
+    for (u32 i = threadIdx.x; i < COUNT_BINS; i += blockDim.x) team.sh.counts[i] = 0;
     __syncthreads();
 }
 
@@ -75,12 +69,12 @@ __device__ __noinline__ Walk walk_masses(Team& team, u32 bins, u64 ahead, u64 li
     u32 each = (bins + blockDim.x - 1) / blockDim.x;
     u32 from = threadIdx.x * each;
     u64 own = 0;
-    _Pragma("unroll 1") for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.masses[bins - 1 - i]);
+    _Pragma("unroll 1") for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.by_mass.masses[bins - 1 - i]);
     u64 before = ahead + block_scan_before(sh, own);
     u64 best = 0, best_before = 0, best_mass = 0;
     _Pragma("unroll 1") for (u32 i = from; i < from + each && i < bins; i++) {
-        u64 here = team_bin(team, &sh.masses[bins - 1 - i]);
-        if (before <= limit && team_bin(team, &sh.counts[bins - 1 - i]) != 0) {
+        u64 here = team_bin(team, &sh.by_mass.masses[bins - 1 - i]);
+        if (before <= limit && team_bin(team, &sh.by_mass.tokens[bins - 1 - i]) != 0) {
             best = i + 1;
             best_before = before;
             best_mass = here;
@@ -117,8 +111,8 @@ __device__ __noinline__ Cut cut_by_count(const Source& source, Cut cut, u64 n) {
     u64 left = n, ties = 0;
 #pragma unroll 1
     for (u32 level = 0; level < 3; level++) {
-        u32 shift = LEVEL_SHIFT[level], bits = LEVEL_BITS[level];
-        clear_bins(source.team, false);
+        u32 bits = level < 2 ? 11 : 10, shift = level < 2 ? 21 - 11 * level : 0;
+        clear_bins(source.team);
         source.each([&](u32, u32 id, float x) {
             u32 k = key_of(x);
             if (cut.has(k, id) && (level == 0 || k >> (shift + bits) == prefix))
@@ -141,16 +135,16 @@ __device__ __noinline__ Cut cut_by_mass(const Source& source, Cut cut, u64 limit
     u32 prefix = 0;
     u64 ahead = 0, inside = 0, ties = 0;
 #pragma unroll 1
-    for (u32 level = 0; level < 3; level++) {
-        u32 shift = LEVEL_SHIFT[level], bits = LEVEL_BITS[level];
-        clear_bins(source.team, true);
+    for (u32 level = 0; level < 4; level++) {
+        u32 bits = level < 3 ? 9 : 5, shift = level < 3 ? 23 - 9 * level : 0;
+        clear_bins(source.team);
         source.each([&](u32, u32 id, float x) {
             u32 k = key_of(x);
             if (cut.has(k, id) && (level == 0 || k >> (shift + bits) == prefix)) {
                 u32 bin = k >> shift & ((1u << bits) - 1);
-                atomicAdd(&sh.counts[bin], 1u);
+                atomicAdd(&sh.by_mass.tokens[bin], 1u);
                 u64 m = mass(x);
-                if (m != 0) atomicAdd(&sh.masses[bin], m);
+                if (m != 0) atomicAdd(&sh.by_mass.masses[bin], m);
             }
         });
         source.team.sync();
@@ -158,7 +152,7 @@ __device__ __noinline__ Cut cut_by_mass(const Source& source, Cut cut, u64 limit
         if (walk.bin < 0) return cut;
         ahead = walk.before;
         inside = walk.inside;
-        ties = team_bin(source.team, &sh.counts[walk.bin]);
+        ties = team_bin(source.team, &sh.by_mass.tokens[walk.bin]);
         prefix = prefix << bits | (u32)walk.bin;
     }
     // All tokens of the last bin share one key, hence one mass.
