@@ -65,64 +65,80 @@ struct Stream {
     }
 };
 
-template <u32 DTYPE, class Team>
+template <u32 DTYPE>
 __device__ __forceinline__ void argmax_stream(const RowBlock& b) {
-    __shared__ Shared shared;
+    __shared__ Shared sh;
+    u32 rank = 0, blocks = 1;
+    u64 row_index = blockIdx.x;
+#if __CUDA_ARCH__ >= 900
+    rank = cluster_rank(), blocks = cluster_size();
+    row_index = cluster_number();
+    if (rank == 0 && threadIdx.x == 0) {
+        completion_init(&sh.exchanges[0]);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        completion_expect(&sh.exchanges[0], blocks * 8);
+    }
+    if (blocks > 1) cluster_started();
+#endif
     allow_next_launch();
     wait_for_inputs();
-    Team team(shared);
-    team.started();
-    u64 row_index = team.team_index();
-    Resolved found = resolve(b, row_index);
-    bool live = found.state == ROW_LIVE && found.params.top_k == 1;
-    u64 best = 0;
+    // Without a mask and a gather the values are asked for before the row's parameters are known; a row that cannot be
+    // processed has been read in vain, within the logits.
+    bool direct = b.mask == 0 && b.gather == 0 && row_index < b.logits_rows;
+    Resolved found;
+    if (!direct) found = resolve(b, row_index);
+    Stream<DTYPE> stream;
     bool nan = false;
-    if (live) {
-        Stream<DTYPE> stream;
-        stream.values = found.values;
-        stream.mask = (const u32*)found.mask;
-        best = stream.scan((u32)b.vocab, team.rank(), team.size(), &nan);
+    u64 best = 0;
+    if (direct || found.state == ROW_LIVE) {
+        stream.values = direct ? logits_at(b, row_index) : found.values;
+        stream.mask = direct ? 0 : (const u32*)found.mask;
+        // One warp looks the row up first, while the others read.
+        if (direct && warp_id() == warp_count() - 1) {
+            found = resolve(b, row_index);
+            if (lane_id() == 0) sh.owner = found.state | (found.params.top_k == 1 ? 4 : 0);
+        }
+        best = stream.scan((u32)b.vocab, rank, blocks, &nan);
     }
     best = warp_max(best);
     u32 any = __any_sync(ALL_LANES, nan);
-    if (lane_id() == 0) shared.scan[warp_id()] = best;
-    if (lane_id() == 0) shared.slots[0][warp_id()] = any;
+    // The NaN flag takes the lowest bit of the inverted index, one place up; indices have 23 bits.
+    if (lane_id() == 0) sh.scan[warp_id()] = (best & ~0xffffffffull) | (u32)best << 1 | any;
+    if (!direct && threadIdx.x == 0) sh.owner = found.state | (found.params.top_k == 1 ? 4 : 0);
     __syncthreads();
-    team.wait_started();
-    if (warp_id() == 0) {
-        bool here = lane_id() < warp_count();
-        best = warp_max(here ? shared.scan[lane_id()] : 0);
-        any = __any_sync(ALL_LANES, here && shared.slots[0][lane_id()] != 0);
-        if (lane_id() == 0) {
-            team.push(0, &shared.pushed_max[team.rank()], best);
-            team.push(0, &shared.pushed_mass[team.rank()], any);
-        }
+    u32 state = (u32)sh.owner;
+#if __CUDA_ARCH__ >= 900
+    if (blocks > 1) cluster_wait_started();
+#endif
+    if (state != (ROW_LIVE | 4)) {
+        if ((state & 3) != ROW_PADDING && rank == 0) store_bad(b, row_index, Block(sh));
+        return;
     }
-    team.sync();
-    if (found.state == ROW_PADDING || team.rank() != 0) return;
-    if (!live) return store_bad(b, row_index, Block(shared));
-    if (threadIdx.x != 0) return;
-    for (u32 r = 0; r < team.size(); r++) {
-        best = r == 0 || shared.pushed_max[r] > best ? shared.pushed_max[r] : best;
-        any |= shared.pushed_mass[r] != 0;
+    if (warp_id() != 0) return;
+    best = warp_max(lane_id() < warp_count() ? sh.scan[lane_id()] & ~1ull : 0);
+    any = __any_sync(ALL_LANES, lane_id() < warp_count() && (sh.scan[lane_id()] & 1) != 0);
+#if __CUDA_ARCH__ >= 900
+    if (blocks > 1) {
+        if (lane_id() == 0) push(0, &sh.pushed_max[rank], best | any, &sh.exchanges[0]);
+        if (rank != 0) return;
+        completion_wait(&sh.exchanges[0]);
+        u64 x = lane_id() < blocks ? sh.pushed_max[lane_id()] : 0;
+        best = warp_max(x & ~1ull);
+        any = __any_sync(ALL_LANES, (x & 1) != 0);
     }
-    store_argmax(b, row_index, value_of_key((u32)(best >> 32)), ~(u32)best, any != 0, 0);
+#endif
+    u32 index = ~((u32)best >> 1 | 0x80000000u);
+    if (lane_id() == 0) store_argmax(b, row_index, value_of_key((u32)(best >> 32)), index, any != 0, 0);
 }
 
-#if __CUDA_ARCH__ >= 900
-#define SD_ARGMAX_TEAM Cluster
-#else
-#define SD_ARGMAX_TEAM Block
-#endif
-
 extern "C" __global__ void __launch_bounds__(512) samedraw_argmax_f32(const __grid_constant__ RowBlock b) {
-    argmax_stream<(u32)SD_DTYPE_F32, SD_ARGMAX_TEAM>(b);
+    argmax_stream<(u32)SD_DTYPE_F32>(b);
 }
 
 extern "C" __global__ void __launch_bounds__(512) samedraw_argmax_f16(const __grid_constant__ RowBlock b) {
-    argmax_stream<(u32)SD_DTYPE_F16, SD_ARGMAX_TEAM>(b);
+    argmax_stream<(u32)SD_DTYPE_F16>(b);
 }
 
 extern "C" __global__ void __launch_bounds__(512) samedraw_argmax_bf16(const __grid_constant__ RowBlock b) {
-    argmax_stream<(u32)SD_DTYPE_BF16, SD_ARGMAX_TEAM>(b);
+    argmax_stream<(u32)SD_DTYPE_BF16>(b);
 }

@@ -1,5 +1,5 @@
-// Radix descent: finds the last token of a prefix of the order, by count or by mass, without sorting. Levels of
-// 11, 11 and 10 key bits by count, of 9, 9, 9 and 5 by mass; at each the bins hold the count (and the mass) of the tokens whose higher bits match the path
+// Radix descent: finds the last token of a prefix of the order, by count or by mass, without sorting. Four levels of
+// 8 key bits; at each the bins hold the count (and the mass) of the tokens whose higher bits match the path
 // so far, and the walk from the highest bin down finds the bin the prefix ends in.
 
 template <class Team>
@@ -102,6 +102,19 @@ __device__ u32 nth_tie(const Source& source, Cut cut, u32 key, u64 n, u64 ties) 
     return source.id_at((u32)locate(source, span, n - 1, tie));
 }
 
+// Adds a token to its bin for each lane that has one. Tokens of a warp often share their bin: one addition serves all
+// of them.
+__device__ __forceinline__ void count_together(u32* counts, u32 bin, bool has) {
+    u32 left = __ballot_sync(ALL_LANES, has);
+    while (left != 0) {
+        u32 first = __ffs((i32)left) - 1;
+        u32 shared_bin = __shfl_sync(ALL_LANES, bin, first);
+        u32 same = __ballot_sync(ALL_LANES, has && bin == shared_bin);
+        if (lane_id() == first) atomicAdd(&counts[bin], (u32)__popc(same));
+        left &= ~same;
+    }
+}
+
 // The prefix of the first n tokens within `cut`; `cut` itself when it has no more than n.
 template <class Source>
 __device__ __noinline__ Cut cut_by_count(const Source& source, Cut cut, u64 n) {
@@ -110,20 +123,24 @@ __device__ __noinline__ Cut cut_by_count(const Source& source, Cut cut, u64 n) {
     u32 prefix = 0;
     u64 left = n, ties = 0;
 #pragma unroll 1
-    for (u32 level = 0; level < 3; level++) {
-        u32 bits = level < 2 ? 11 : 10, shift = level < 2 ? 21 - 11 * level : 0;
+    for (u32 level = 0; level < 4; level++) {
+        u32 shift = 24 - 8 * level;
         clear_bins(source.team);
-        source.each([&](u32, u32 id, float x) {
-            u32 k = key_of(x);
-            if (cut.has(k, id) && (level == 0 || k >> (shift + bits) == prefix))
-                atomicAdd(&sh.counts[k >> shift & ((1u << bits) - 1)], 1u);
+        source.steps([&](const Group<Source::WIDTH>& v) {
+#pragma unroll 1
+            for (u32 e = 0; e < Source::WIDTH; e++) {
+                bool has = v.valid >> e & 1;
+                u32 k = key_of(v.x[e]);
+                if (has) has = cut.has(k, source.id_at(v.first + e)) && (level == 0 || k >> shift >> 8 == prefix);
+                count_together(sh.counts, k >> shift & 255, has);
+            }
         });
         source.team.sync();
-        Walk walk = walk_counts(source.team, 1u << bits, left);
+        Walk walk = walk_counts(source.team, 256, left);
         if (walk.bin < 0) return cut;
         left -= walk.before;
         ties = walk.inside;
-        prefix = prefix << bits | (u32)walk.bin;
+        prefix = prefix << 8 | (u32)walk.bin;
     }
     return Cut{prefix, nth_tie(source, cut, prefix, left, ties)};
 }
@@ -136,24 +153,24 @@ __device__ __noinline__ Cut cut_by_mass(const Source& source, Cut cut, u64 limit
     u64 ahead = 0, inside = 0, ties = 0;
 #pragma unroll 1
     for (u32 level = 0; level < 4; level++) {
-        u32 bits = level < 3 ? 9 : 5, shift = level < 3 ? 23 - 9 * level : 0;
+        u32 shift = 24 - 8 * level;
         clear_bins(source.team);
         source.each([&](u32, u32 id, float x) {
             u32 k = key_of(x);
-            if (cut.has(k, id) && (level == 0 || k >> (shift + bits) == prefix)) {
-                u32 bin = k >> shift & ((1u << bits) - 1);
+            if (cut.has(k, id) && (level == 0 || k >> shift >> 8 == prefix)) {
+                u32 bin = k >> shift & 255;
                 atomicAdd(&sh.by_mass.tokens[bin], 1u);
                 u64 m = mass(x);
                 if (m != 0) atomicAdd(&sh.by_mass.masses[bin], m);
             }
         });
         source.team.sync();
-        Walk walk = walk_masses(source.team, 1u << bits, ahead, limit);
+        Walk walk = walk_masses(source.team, MASS_BINS, ahead, limit);
         if (walk.bin < 0) return cut;
         ahead = walk.before;
         inside = walk.inside;
         ties = team_bin(source.team, &sh.by_mass.tokens[walk.bin]);
-        prefix = prefix << bits | (u32)walk.bin;
+        prefix = prefix << 8 | (u32)walk.bin;
     }
     // All tokens of the last bin share one key, hence one mass.
     u64 one = inside / ties;

@@ -7,8 +7,8 @@ typedef unsigned short u16;
 
 constexpr u32 ALL_LANES = 0xffffffffu;
 // Bins of a descent by count, and of one by mass.
-constexpr u32 COUNT_BINS = 2048;
-constexpr u32 MASS_BINS = 512;
+constexpr u32 COUNT_BINS = 1024;
+constexpr u32 MASS_BINS = 256;
 
 // What a block keeps in shared memory besides its part of the row.
 struct Shared {
@@ -20,10 +20,14 @@ struct Shared {
     u64 walk_bin, walk_before, walk_inside;
     // What the warp that owns a located token says: its number plus one and what precedes it; the index found plus one.
     u64 owner, owner_before, found;
-    // What the blocks of a cluster push to each other: largest key and NaN flag, masses.
-    u64 pushed_max[16], pushed_mass[16];
-    // Completions of the copies of a tile.
-    u64 arrivals[4];
+    // Completions of the copies of a tile, and of what the blocks of a cluster push to each other.
+    u64 arrivals[4], exchanges[3];
+    // What they push: largest key with a lower bound, mass, number of candidates.
+    u64 pushed_max[16], pushed_mass[16], pushed_count[16];
+    // The warps' largest keys.
+    u32 offers[64];
+    // Candidates this block has found.
+    u32 candidates;
     // Whether this block is the last one of the launch.
     u32 is_last;
     union {
@@ -32,6 +36,10 @@ struct Shared {
             u64 masses[MASS_BINS];
             u32 tokens[MASS_BINS];
         } by_mass;
+        // The first block's candidates in order, and their masses; what a block has found before it hands them over.
+        struct {
+            u64 order[COUNT_BINS / 4], masses[COUNT_BINS / 4];
+        } list;
         // A top list while it is put in order.
         struct {
             i32 ids[COUNT_BINS / 2];
@@ -101,6 +109,70 @@ __device__ __noinline__ u64 block_max(Shared& sh, u64 x) {
     return warp_max(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
 }
 
+#if __CUDA_ARCH__ >= 900
+
+__device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
+
+// A completion: waits for one arrival and for the bytes it is told to expect.
+__device__ __forceinline__ void completion_init(u64* at) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(at)) : "memory");
+}
+
+__device__ __forceinline__ void completion_expect(u64* at, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(at)), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void completion_wait(u64* at) {
+    u32 done;
+    do {
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done)
+                     : "r"(shared_address(at))
+                     : "memory");
+    } while (!done);
+}
+
+__device__ __forceinline__ u32 cluster_rank() {
+    u32 r;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return r;
+}
+
+__device__ __forceinline__ u32 cluster_size() {
+    u32 n;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+    return n;
+}
+
+__device__ __forceinline__ u32 cluster_number() {
+    u32 n;
+    asm("mov.u32 %0, %%clusterid.x;" : "=r"(n));
+    return n;
+}
+
+// The halves of a barrier that says that every block of the cluster has started and set its completions up.
+__device__ __forceinline__ void cluster_started() {
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait_started() {
+    __syncwarp();
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+
+// Writes 8 bytes into block `to`'s shared memory and counts them there as completed.
+__device__ __forceinline__ void push(u32 to, const u64* at, u64 x, const u64* completion) {
+    u32 remote, remote_completion;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_completion) : "r"(shared_address(completion)), "r"(to));
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u64 [%0], %1, [%2];" ::"r"(remote), "l"(x),
+                 "r"(remote_completion)
+                 : "memory");
+}
+
+#endif
+
 // One block a row.
 struct Block {
     Shared& sh;
@@ -110,9 +182,6 @@ struct Block {
     __device__ u32 rank() const { return 0; }
     __device__ u32 size() const { return 1; }
     __device__ u32 team_index() const { return blockIdx.x; }
-    __device__ void started() const {}
-    __device__ void wait_started() const {}
-    __device__ void push(u32, u64* at, u64 x) const { *at = x; }
     __device__ void sync() const { __syncthreads(); }
     __device__ u64 peer(u32, const u64* at) const { return *at; }
     __device__ u32 peer(u32, const u32* at) const { return *at; }
@@ -125,24 +194,9 @@ struct Cluster {
 
     __device__ explicit Cluster(Shared& shared) : sh(shared) {}
 #if __CUDA_ARCH__ >= 900
-    __device__ u32 rank() const {
-        u32 r;
-        asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-        return r;
-    }
-    __device__ u32 size() const {
-        u32 n;
-        asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
-        return n;
-    }
-    __device__ u32 team_index() const { return blockIdx.x / size(); }
-    // The halves of a barrier that only says that every block of the cluster has started.
-    __device__ void started() const { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
-    __device__ void wait_started() const { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
-    // Writes into a peer's shared memory, seen there after the next barrier.
-    __device__ void push(u32 to, u64* at, u64 x) const {
-        asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(map(to, at)), "l"(x) : "memory");
-    }
+    __device__ u32 rank() const { return cluster_rank(); }
+    __device__ u32 size() const { return cluster_size(); }
+    __device__ u32 team_index() const { return cluster_number(); }
     __device__ void sync() const {
         asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
     }

@@ -2,95 +2,95 @@
 // bulk copy engine while the maximum of what has arrived is taken. The same pass writes the mask and the NaN rule into
 // the copy, so that every later pass reads finished values. The copy keeps the type of the logits.
 //
-// Places count from the last 16-byte boundary at or before the row, `lead` elements ahead of token 0.
+// Places count from the last 16-byte boundary at or before the row, `lead` elements ahead of token 0. The blocks of a
+// cluster and the warps of a block are powers of two.
+
+#if __CUDA_ARCH__ >= 900
 
 // Parts of a block's copy that arrive on their own, so that work starts on the first.
 constexpr u32 CHUNKS = 4;
 
-#if __CUDA_ARCH__ >= 900
-
-__device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
-
-__device__ __forceinline__ void arrival_init(u64* arrival) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(arrival)) : "memory");
-}
-
 // Starts copying `bytes` (a multiple of 16, from and to 16-byte boundaries); `arrival` completes with them.
 __device__ __forceinline__ void bulk_copy(void* to, u64 from, u32 bytes, u64* arrival) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(arrival)), "r"(bytes)
-                 : "memory");
+    completion_expect(arrival, bytes);
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      shared_address(to)),
                  "l"(from), "r"(bytes), "r"(shared_address(arrival))
                  : "memory");
 }
 
-__device__ __forceinline__ void arrival_wait(u64* arrival) {
-    u32 done;
-    do {
-        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\n\tselp.u32 %0, 1, 0, p;\n\t}"
-                     : "=r"(done)
-                     : "r"(shared_address(arrival))
-                     : "memory");
-    } while (!done);
+// Writes -inf over the NaN among a thread's elements of [from, to).
+template <class E>
+__device__ __noinline__ void mend_nan(typename E::Bits* tile, u32 from, u32 to) {
+    for (u32 i = from + threadIdx.x * 4; i < to; i += blockDim.x * 4) {
+        for (u32 e = 0; e < 4; e++) {
+            float x = E::widen(tile[i + e]);
+            if (x != x) tile[i + e] = E::LOWEST;
+        }
+    }
+}
+
+// Writes -inf over the elements among a thread's of [from, to) that the mask forbids; `tile[0]` has index `first`, which
+// may lie before the row.
+template <class E>
+__device__ __noinline__ void apply_mask(typename E::Bits* tile, u32 from, u32 to, u32 first, u32 len, const u32* mask) {
+    for (u32 i = from + threadIdx.x * 4; i < to; i += blockDim.x * 4) {
+        u32 index = first + i, bits = 15;
+        if (index < len && index + 4 <= len) {
+            u32 low = __ldg(mask + index / 32);
+            u32 high = index % 32 > 28 ? __ldg(mask + index / 32 + 1) : 0;
+            bits = __funnelshift_r(low, high, index % 32);
+        } else {
+            for (u32 e = 0; e < 4; e++) {
+                u32 at = index + e;
+                if (at < len && !(__ldg(mask + at / 32) >> (at % 32) & 1)) bits &= ~(1u << e);
+            }
+        }
+        for (u32 e = 0; e < 4; e++) {
+            if (!(bits >> e & 1)) tile[i + e] = E::LOWEST;
+        }
+    }
 }
 
 template <u32 DTYPE>
-struct Tile {
-    typedef Cluster Team;
+struct Copy {
     typedef Element<DTYPE> E;
     typedef typename E::Bits Bits;
-    // Elements a lane handles at a time.
-    static constexpr u32 WIDTH = 4;
     // Elements of 16 bytes.
     static constexpr u32 GRAIN = 16 / sizeof(Bits);
 
-    Team& team;
     u64 values;
-    const u32* mask;
     u32 len, lead;
     // This block's elements; places first_place to end_place, of which copied_from to copied_to come in bulk.
     Bits* tile;
     u32 first_place, end_place, copied_from, copied_to;
-    // This warp's places.
-    u32 begin, end;
+    // Places a warp has.
+    u32 part;
 
-    // Elements of a block's part of a row of `length`, for `parts` blocks of `warps` warps.
-    __device__ static u32 warp_part(u32 length, u32 lead, u32 parts, u32 warps) {
-        u32 grains = (lead + length + GRAIN - 1) / GRAIN;
-        return (grains + parts * warps - 1) / (parts * warps) * GRAIN;
-    }
-
-    __device__ Tile(Team& t, void* memory, u64 row_values, u64 length) : team(t), values(row_values), mask(0), len((u32)length) {
-        tile = (Bits*)memory;
+    __device__ __forceinline__ Copy(void* memory, u64 row_values, u64 length)
+        : values(row_values), len((u32)length), tile((Bits*)memory) {
         lead = (u32)(values / sizeof(Bits)) % GRAIN;
-        u32 warps = warp_count();
-        u32 part = warp_part(len, lead, team.size(), warps);
-        u32 last = (lead + len + GRAIN - 1) / GRAIN * GRAIN;
-        first_place = min(team.rank() * warps * part, last);
-        end_place = min(first_place + warps * part, last);
-        part_of(warp_id(), &begin, &end);
+        u32 grains = (lead + len + GRAIN - 1) / GRAIN, parts = cluster_size() * warp_count();
+        part = ((grains + parts - 1) >> (31 - __clz(parts))) * GRAIN;
+        first_place = min(cluster_rank() * warp_count() * part, grains * GRAIN);
+        end_place = min(first_place + warp_count() * part, grains * GRAIN);
         copied_from = max(first_place, (lead + GRAIN - 1) / GRAIN * GRAIN);
         copied_to = max(copied_from, min(end_place, (lead + len) / GRAIN * GRAIN));
     }
 
     // Places of a warp of this block.
-    __device__ void part_of(u32 warp, u32* from, u32* to) const {
-        u32 part = warp_part(len, lead, team.size(), warp_count());
+    __device__ __forceinline__ void part_of(u32 warp, u32* from, u32* to) const {
         *from = min(first_place + warp * part, end_place);
         *to = min(*from + part, end_place);
     }
 
+    // End of a chunk of the bulk copy.
     __device__ __forceinline__ u32 chunk_end(u32 chunk) const {
-        u32 grains = (copied_to - copied_from) / GRAIN;
-        return copied_from + grains * (chunk + 1) / CHUNKS * GRAIN;
+        return copied_from + (copied_to - copied_from) / GRAIN * (chunk + 1) / CHUNKS * GRAIN;
     }
 
-    // Starts the copies, by one thread; the arrivals are set up here too.
-    __device__ void start(u64* arrivals) {
-#pragma unroll 1
-        for (u32 c = 0; c < CHUNKS; c++) arrival_init(arrivals + c);
-        asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
+    // Starts the copies, by one thread; the arrivals are set up.
+    __device__ __forceinline__ void start(u64* arrivals) const {
         u32 from = copied_from;
 #pragma unroll 1
         for (u32 c = 0; c < CHUNKS; c++) {
@@ -103,8 +103,9 @@ struct Tile {
     }
 
     // Copies the ends that are not whole grains; places outside the row become -inf. By all threads of the block.
-    __device__ void fill_ends() {
+    __device__ __forceinline__ void fill_ends() const {
         u32 before = copied_from - first_place, after = end_place - copied_to;
+#pragma unroll 1
         for (u32 i = threadIdx.x; i < before + after; i += blockDim.x) {
             u32 place = i < before ? first_place + i : copied_to + (i - before);
             u32 index = place - lead;
@@ -124,87 +125,83 @@ struct Tile {
 
     __device__ __forceinline__ float value(u32 place) const { return E::widen(tile[place - first_place]); }
 
-    // Applies the mask to four elements of the copy.
-    __device__ __forceinline__ void apply_mask(u32 place, float* x) {
-        u32 index = place - lead, bits = 15;
-        if (index + 4 <= len && index < len) {
-            u32 low = __ldg(mask + index / 32);
-            u32 high = index % 32 > 28 ? __ldg(mask + index / 32 + 1) : 0;
-            bits = __funnelshift_r(low, high, index % 32) & 15;
-        } else {
-            for (u32 e = 0; e < 4; e++) {
-                u32 i = index + e;
-                if (i < len && !(__ldg(mask + i / 32) >> (i % 32) & 1)) bits &= ~(1u << e);
-            }
+    // Takes this thread's maximum over [from, to), NaN if it saw one.
+    __device__ __forceinline__ float max_over(u32 from, u32 to, float max) const {
+        float m[4] = {max, MINUS_INF, MINUS_INF, MINUS_INF};
+#pragma unroll 4
+        for (u32 place = from + threadIdx.x * 4; place < to; place += blockDim.x * 4) {
+            float x[4];
+            load4(place, x);
+            for (u32 e = 0; e < 4; e++) m[e] = max_or_nan(m[e], x[e]);
         }
-        for (u32 e = 0; e < 4; e++) {
-            if (!(bits >> e & 1)) {
-                x[e] = MINUS_INF;
-                tile[place + e - first_place] = E::LOWEST;
-            }
-        }
+        return max_or_nan(max_or_nan(m[0], m[1]), max_or_nan(m[2], m[3]));
     }
 
-    // Takes the maxima of this block's part as it arrives: four a thread, each over every fourth element the thread
-    // sees. Mask and NaN rule are written into the copy. The caller synchronises before anyone reads another thread's
-    // part.
-    __device__ __forceinline__ void arrive(u64* arrivals, u64 row_mask, float* max, bool* nan) {
-        mask = (const u32*)row_mask;
-        for (u32 e = 0; e < 4; e++) max[e] = MINUS_INF;
-        u32 from = first_place;
+    // Takes this thread's maximum as the copy arrives; mask and NaN rule are written into the copy. The caller
+    // synchronises before anyone reads another thread's part.
+    __device__ __forceinline__ float arrive(u64* arrivals, const u32* mask, bool* nan) const {
+        float max = MINUS_INF;
+        u32 from = first_place, copied = copied_from;
 #pragma unroll 1
         for (u32 c = 0; c < CHUNKS; c++) {
-            u32 to = c + 1 < CHUNKS ? chunk_end(c) : end_place;
-            if (chunk_end(c) > (c == 0 ? copied_from : chunk_end(c - 1))) arrival_wait(arrivals + c);
-#pragma unroll 2
-            for (u32 place = from + threadIdx.x * 4; place < to; place += blockDim.x * 4) {
-                float x[4];
-                load4(place, x);
-                if (mask != 0) apply_mask(place, x);
-                for (u32 e = 0; e < 4; e++) max[e] = max_or_nan(max[e], x[e]);
-            }
+            u32 to = chunk_end(c);
+            if (to > copied) completion_wait(arrivals + c);
+            copied = to;
+            to = c + 1 < CHUNKS ? to : end_place;
+            if (mask != 0) apply_mask<E>(tile, from - first_place, to - first_place, first_place - lead, len, mask);
+            max = max_over(from, to, max);
             from = to;
         }
-        *nan = false;
-        for (u32 e = 0; e < 4; e++) *nan |= max[e] != max[e];
-        if (*nan) mend(max);
+        *nan = max != max;
+        if (*nan) {
+            max = MINUS_INF;
+            from = first_place;
+#pragma unroll 1
+            for (u32 c = 0; c < CHUNKS; c++) {
+                u32 to = c + 1 < CHUNKS ? chunk_end(c) : end_place;
+                mend_nan<E>(tile, from - first_place, to - first_place);
+                max = max_over(from, to, max);
+                from = to;
+            }
+        }
+        return max;
     }
+};
 
-    // Writes -inf over the NaN this thread saw and takes its maxima again.
-    __device__ __noinline__ void mend(float* max) {
-        for (u32 e = 0; e < 4; e++) max[e] = MINUS_INF;
-        u32 from = first_place;
-        for (u32 c = 0; c < CHUNKS; c++) {
-            u32 to = c + 1 < CHUNKS ? chunk_end(c) : end_place;
-            for (u32 place = from + threadIdx.x * 4; place < to; place += blockDim.x * 4) {
-                for (u32 e = 0; e < 4; e++) {
-                    Bits& bits = tile[place + e - first_place];
-                    float x = E::widen(bits);
-                    if (x != x) bits = E::LOWEST;
-                    max[e] = fmaxf(max[e], x);
-                }
-            }
-            from = to;
-        }
+// The copy as a source of rows.
+template <u32 DTYPE>
+struct Tile : Copy<DTYPE> {
+    typedef Cluster Team;
+    typedef Copy<DTYPE> Base;
+    // Elements a lane handles at a time.
+    static constexpr u32 WIDTH = 4;
+
+    Team& team;
+    const u32* mask;
+    // This warp's places.
+    u32 begin, end;
+
+    __device__ Tile(Team& t, const Base& copy, u64 row_mask) : Base(copy), team(t), mask((const u32*)row_mask) {
+        this->part_of(warp_id(), &begin, &end);
     }
 
     // The value at index i, from global memory: any block may ask for any token.
     __device__ __forceinline__ float at(u32 i) const {
         if (mask != 0 && !(__ldg(mask + i / 32) >> (i % 32) & 1)) return MINUS_INF;
-        return clean(E::widen(__ldg((const Bits*)values + i)));
+        return clean(Base::E::widen(__ldg((const typename Base::Bits*)this->values + i)));
     }
 
     __device__ __forceinline__ u32 id_at(u32 i) const { return i; }
 
-    __device__ __forceinline__ i64 find(i64 id) const { return in_range(id, len) ? id : -1; }
+    __device__ __forceinline__ i64 find(i64 id) const { return in_range(id, this->len) ? id : -1; }
 
     // Calls f(value) for the values of this warp; a value of -inf may come more often than it occurs.
     template <class F>
     __device__ __forceinline__ void each_value(F f) const {
-#pragma unroll 2
+#pragma unroll 1
         for (u32 place = begin + lane_id() * 4; place < end; place += 128) {
             float x[4];
-            load4(place, x);
+            this->load4(place, x);
             for (u32 e = 0; e < 4; e++) f(x[e]);
         }
     }
@@ -215,20 +212,20 @@ struct Tile {
 #pragma unroll 1
         for (u32 place = begin + lane_id() * 4; place < end; place += 128) {
             float x[4];
-            load4(place, x);
-            u32 index = place - lead;
+            this->load4(place, x);
+            u32 index = place - this->lead;
             for (u32 e = 0; e < 4; e++) {
-                if (index + e < len) f(index + e, index + e, x[e]);
+                if (index + e < this->len) f(index + e, index + e, x[e]);
             }
         }
     }
 
     __device__ __forceinline__ Group<4> group(u32 place) const {
         Group<4> v;
-        load4(place, v.x);
-        v.first = place - lead;
+        this->load4(place, v.x);
+        v.first = place - this->lead;
         v.valid = 0;
-        for (u32 e = 0; e < 4; e++) v.valid |= (v.first + e < len ? 1u : 0u) << e;
+        for (u32 e = 0; e < 4; e++) v.valid |= (v.first + e < this->len ? 1u : 0u) << e;
         return v;
     }
 
