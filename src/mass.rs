@@ -21,8 +21,9 @@ pub const POLY: [f32; 6] = [
     f32::from_bits(0x3923_85A4), // 0x1.470b48p-13
 ];
 /// 1.5 * 2^23: adding and subtracting it rounds to the nearest integer, ties to even.
-const ROUND: f32 = 12_582_912.0;
-const TWO_OVER_LN2: f64 = 2.885_390_081_777_926_8;
+pub const ROUND: f32 = 12_582_912.0;
+/// `2 / ln 2`, the factor of the series of [`log2`].
+pub const TWO_OVER_LN2: f64 = 2.885_390_081_777_926_8;
 
 /// `s = f32(log2(e) / temperature)`, the division in f64.
 pub fn scale(temperature: f32) -> f32 {
@@ -117,7 +118,7 @@ mod tests {
             assert_eq!(f64::from(c), digits as f64 / 2f64.powi(24) * 2f64.powi(exponent));
         }
         assert_eq!(TWO_OVER_LN2, 2.0 / std::f64::consts::LN_2);
-        assert_eq!(std::f64::consts::SQRT_2, 1.4142135623730951);
+        assert_eq!(std::f64::consts::SQRT_2, "1.4142135623730951".parse::<f64>().unwrap());
     }
 
     #[test]
@@ -169,6 +170,6 @@ mod tests {
     #[test]
     fn scale_divides_in_f64_and_rounds_once() {
         assert_eq!(scale(1.0), LOG2_E);
-        assert_eq!(scale(0.7), (1.4426950408889634f64 / f64::from(0.7f32)) as f32);
+        assert_eq!(scale(0.7), (f64::from_bits(0x3FF7_1547_652B_82FE) / f64::from(0.7f32)) as f32);
     }
 }

@@ -10,7 +10,10 @@ pub const DRAFT_SEED_OFFSET: u64 = 1_000_000_007;
 /// Number of random bits a draw uses.
 pub const DRAW_BITS: u32 = 53;
 
-const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
+/// What SplitMix64's state grows by from one output to the next.
+pub const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
+/// The multipliers of SplitMix64's two rounds.
+pub const MIX: [u64; 2] = [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB];
 
 /// Which of the three numbers of a position is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +34,8 @@ pub enum Case {
 /// ```
 pub const fn splitmix64(seed: u64, n: u64) -> u64 {
     let mut z = seed.wrapping_add(n.wrapping_add(1).wrapping_mul(GAMMA));
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z = (z ^ (z >> 30)).wrapping_mul(MIX[0]);
+    z = (z ^ (z >> 27)).wrapping_mul(MIX[1]);
     z ^ (z >> 31)
 }
 

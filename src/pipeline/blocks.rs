@@ -31,6 +31,7 @@ macro_rules! blocks {
     ($( #[doc = $doc:literal] $name:ident { $( #[doc = $fdoc:literal] $field:ident, )+ } )+) => {
         $(
             #[doc = $doc]
+            #[allow(rustdoc::broken_intra_doc_links, reason = "[rows] is a shape, in the C headers too")]
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, bytemuck::Pod, bytemuck::Zeroable)]
             #[repr(C)]
             pub struct $name { $( #[doc = $fdoc] pub $field: u64, )+ }

@@ -1,2 +1,60 @@
-//! Maintenance tasks.
-fn main() {}
+//! Maintenance of the repository: `cargo xtask abi [--check]`, `kernels`, `cubins` and `cargo xtask sabotage [NAME]`.
+
+mod abi;
+mod kernels;
+mod sabotage;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask abi              write cuda/abi.cuh and ascend/abi.h from the argument blocks
+cargo xtask abi --check      fail if either differs from what would be written
+cargo xtask kernels [--nvrtc PATH] [--arch sm_90]...
+                             compile the CUDA kernels; fail on a warning, a spill or local memory
+cargo xtask cubins --out DIR [--nvrtc PATH]
+                             write what the feature `precompiled` embeds
+cargo xtask sabotage         apply every fault to a copy, one at a time; fail if a test suite lets one pass
+cargo xtask sabotage --quick the few faults that continuous integration tries
+cargo xtask sabotage --list  name them
+cargo xtask sabotage NAME... those faults alone";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match args[..] {
+        ["abi"] => abi::write(&root()),
+        ["abi", "--check"] => abi::check(&root()),
+        ["kernels" | "cubins", ..] => kernels::run(&root(), &args),
+        ["sabotage", "--list"] => {
+            sabotage::list();
+            Ok(())
+        }
+        ["sabotage"] => sabotage::run(&root(), sabotage::Choice::All),
+        ["sabotage", "--quick"] => sabotage::run(&root(), sabotage::Choice::Quick),
+        ["sabotage", ref names @ ..] if !names.iter().any(|name| name.starts_with('-')) => {
+            sabotage::run(&root(), sabotage::Choice::Named(names))
+        }
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository: the folder above this package.
+fn root() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package).to_path_buf()
+}

@@ -73,7 +73,7 @@ pub(super) enum RowState {
 /// # Safety
 /// As [`Device::enqueue`](crate::device::Device::enqueue) for `b`.
 pub(super) unsafe fn resolve(b: &RowBlock, row: usize) -> RowState {
-    // SAFETY (all reads below): the arrays hold one entry a row; indices into buffers are checked before use.
+    // SAFETY: the caller's promise; the arrays hold one entry a row; indices into buffers are checked before use.
     unsafe {
         let slot = load_index_or_self(b.row_to_slot, b.row_to_slot_width, row);
         if slot == -1 {

@@ -54,6 +54,7 @@ struct State {
 
 /// One piece of captured work.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "boxing the blocks would make every step allocate")]
 enum Recorded {
     Copy { dst: u64, src: u64, bytes: usize },
     Fill { dst: u64, value: u8, bytes: usize },

@@ -274,9 +274,10 @@ unsafe fn decide(
     draft: Draft,
 ) -> Decision {
     let offset = place.local_step.wrapping_mul(v.position_stride as i64);
-    // SAFETY (this and the calls below): the caller's promise.
+    // SAFETY: the caller's promise.
     let bits = |case| unsafe { bits(b, row, place.request, offset, slot, case) };
     let fresh = |draft: Option<i64>| {
+        // SAFETY: the caller's promise.
         let token = unsafe { forced(b, row) }.unwrap_or_else(|| target.draw(bits(Case::Fresh)));
         Decision { token, accepts: token >= 0 && draft == Some(token), status: 0 }
     };
@@ -290,6 +291,7 @@ unsafe fn decide(
     if target.total == 0 {
         return rejected(-1, 0);
     }
+    // SAFETY: the caller's promise; the draft's row was held to the pool.
     let draft_logprob = |index, id| unsafe { draft.logprob(b, v, row, index, id) };
     if let Some(index) = target.source.find(d).filter(|_| target.has_column(d)) {
         let q = draft_logprob(index, d);

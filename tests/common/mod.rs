@@ -1,0 +1,45 @@
+//! What the device tests share. Everything is written over `Arc<dyn Device>`, so a new device only joins the list that
+//! [`devices`] returns.
+
+// Each test binary compiles this module and uses a part of it.
+#![allow(dead_code, unused_imports)]
+
+pub mod case;
+pub mod compare;
+pub mod generate;
+pub mod oracle;
+pub mod rng;
+pub mod row;
+
+pub use case::{Case, Drafted};
+pub use compare::{assert_same, first_difference};
+pub use rng::Rng;
+
+use samedraw::device::{self, Device};
+use std::sync::Arc;
+
+/// The devices a conformance test runs on: the CPU always, a GPU where there is one.
+///
+/// `SAMEDRAW_REQUIRE_CUDA=1` makes a missing GPU a failure, so that a machine that has one cannot skip it unnoticed.
+pub fn devices() -> Vec<Arc<dyn Device>> {
+    let mut found = Vec::new();
+    if cfg!(feature = "cpu") {
+        found.push(device::open("cpu").expect("the CPU device opens everywhere"));
+    }
+    match device::open("cuda") {
+        Ok(cuda) => found.push(cuda),
+        Err(why) if std::env::var("SAMEDRAW_REQUIRE_CUDA").is_ok_and(|v| v == "1") => {
+            panic!("SAMEDRAW_REQUIRE_CUDA=1, but {why}")
+        }
+        Err(why) => eprintln!("skipped: {why}"),
+    }
+    found
+}
+
+/// A number from the environment, for runs larger than the default.
+pub fn from_env(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Err(_) => default,
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is not a number")),
+    }
+}
