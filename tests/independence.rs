@@ -5,7 +5,6 @@ mod common;
 
 use common::{Case, Rng, assert_same, devices, generate};
 use samedraw::Device;
-use samedraw::device::open;
 use samedraw::pipeline::{HostResult, HostRun, Variant};
 use std::sync::Arc;
 
@@ -297,7 +296,7 @@ fn a_graph_outlives_the_sampler_and_keeps_its_workspace() {
 #[cfg(feature = "cpu")]
 #[test]
 fn a_device_behind_dyn_with_any_number_of_threads_gives_the_same() {
-    let shared = open("cpu").expect("a CPU");
+    let shared = samedraw::device::open("cpu").expect("a CPU");
     for threads in [1, 3] {
         let own = Arc::new(samedraw::device::CpuDevice::with_threads(threads));
         let as_dyn: Arc<dyn Device> = own.clone();
