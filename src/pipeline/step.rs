@@ -100,7 +100,7 @@ pub struct Filters {
     pub top_p: bool,
     /// Some row uses min-p.
     pub min_p: bool,
-    /// Every row has `top_k = 1`.
+    /// Every row has `top_k = 1`; one that has not gets `bad_index` too.
     pub all_greedy: bool,
 }
 
@@ -115,6 +115,7 @@ impl Filters {
         bit(self.top_k || self.all_greedy, filter::TOP_K)
             | bit(self.top_p, filter::TOP_P)
             | bit(self.min_p, filter::MIN_P)
+            | bit(self.all_greedy, filter::ALL_GREEDY)
     }
 }
 
