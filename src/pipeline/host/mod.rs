@@ -94,6 +94,9 @@ pub struct HostStep<'a> {
     pub sum_smaller_probs: bool,
     /// Width of the kept lists, 0 = none.
     pub kept_ids: usize,
+    /// Whether a step that verifies reports accept_index, `[requests, longest request]`. One long request among many
+    /// short ones makes it far larger than the step.
+    pub accept_index: bool,
     /// Whether to report the selected columns.
     pub columns: bool,
     /// Whether to report anything but tokens, logprobs, ranks, kept counts and status is up to the fields above; false
@@ -130,6 +133,7 @@ impl Default for HostStep<'_> {
             raw_logprobs: false,
             sum_smaller_probs: false,
             kept_ids: 0,
+            accept_index: true,
             columns: false,
             rows_wanted: true,
             injected_bits: None,
@@ -166,7 +170,7 @@ pub struct HostResult {
     pub column_ids: Vec<i32>,
     /// `[requests]`.
     pub accepted: Vec<i32>,
-    /// `[requests, longest request]`.
+    /// `[requests, longest request]`; empty where it was not asked for.
     pub accept_index: Vec<i32>,
 }
 

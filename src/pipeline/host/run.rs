@@ -98,7 +98,7 @@ impl<D: Device + ?Sized> Buffers<D> {
             column_values: floats(host.columns, rows * columns)?,
             column_ids: ints(host.columns, rows * columns)?,
             accepted: ints(host.verify.is_some(), requests)?,
-            accept_index: ints(host.verify.is_some(), requests * longest)?,
+            accept_index: ints(host.verify.is_some() && host.accept_index, requests * longest)?,
         })
     }
 }
