@@ -26,7 +26,7 @@ use crate::pipeline::Limits;
 use crate::pipeline::blocks::{RowBlock, VerifyBlock};
 use float_env::ExactMode;
 use pool::Pool;
-use std::alloc::{Layout, alloc, dealloc};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -98,8 +98,9 @@ impl CpuDevice {
     }
 
     fn allocate(bytes: usize, align: usize) -> Result<*mut u8> {
+        // Zeroed, because a buffer may be read back before anything wrote to it.
         // SAFETY: the layout has a size of at least 1.
-        let ptr = unsafe { alloc(Self::layout(bytes, align)?) };
+        let ptr = unsafe { alloc_zeroed(Self::layout(bytes, align)?) };
         if ptr.is_null() {
             return Err(Error::OutOfMemory { op: "alloc", platform: Platform::Cpu, bytes });
         }
@@ -317,5 +318,26 @@ impl Device for CpuDevice {
         // SAFETY: the caller's promise.
         unsafe { self.submit(stream, Recorded::Stage(stage.kind(), *rows, verify)) };
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceBuffer;
+
+    #[test]
+    fn memory_that_nothing_wrote_to_reads_as_zeros() {
+        let device = Arc::new(CpuDevice::with_threads(1));
+        let stream = RawStream::default();
+        // Enough of it that the allocator hands some out again.
+        let used = || DeviceBuffer::from_slice(&device, stream, &[u64::MAX; 64]).unwrap();
+        drop((0..256).map(|_| used()).collect::<Vec<_>>());
+        let again: Vec<_> = (0..256).map(|_| DeviceBuffer::new(&device, 512).unwrap()).collect();
+        for buffer in &again {
+            let mut back = [1u64; 64];
+            buffer.read(stream, &mut back).unwrap();
+            assert_eq!(back, [0; 64]);
+        }
     }
 }
