@@ -6,7 +6,7 @@
 //! split over blocks or not), always with the same bits, those of the sampling semantics.
 //!
 //! * The trait is object-safe; `Sampler<dyn Device>` works.
-//! * Work on one stream runs in order. Nothing waits for the host unless its name says `synchronize`, `wait` or
+//! * Work on one stream runs in order; two threads that use one stream order their calls themselves. Nothing waits for the host unless its name says `synchronize`, `wait` or
 //!   `elapsed`.
 //! * Streams and pointers handed in by the caller are borrowed: never freed, never synchronised.
 //! * [`Device::enqueue`] neither allocates nor synchronises nor compiles: [`Device::prepare`] did.

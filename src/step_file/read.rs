@@ -8,6 +8,7 @@ use crate::params::{FilterOrder, SamplingParams};
 use crate::pipeline::DType;
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 const STEP_KEYS: &[&str] = &[
@@ -42,7 +43,7 @@ const TENSORS: &[(&str, &[&str])] = &[
 ];
 /// Bytes of the header's length in front of it.
 const LENGTH_BYTES: usize = 8;
-/// Longest header. JSON grows some twentyfold when it is parsed, so what a file may claim there is bounded; the step of
+/// Longest header. JSON grows up to fiftyfold while it is parsed, so what a file may claim there is bounded; the step of
 /// 65536 requests takes less.
 const MAX_HEADER: usize = 32 << 20;
 
@@ -128,9 +129,10 @@ fn header(bytes: &[u8]) -> Result<&str> {
 /// Names what the container's reader would pass over or report without a place: keys given twice, unknown keys,
 /// tensors and types. Returns the step's JSON.
 fn check_header(header: &str) -> Result<Json> {
-    let Json::Object(mut entries) = Json::parse("container header", header)? else {
+    let Json::Object(entries) = Json::parse("container header", header)? else {
         return Err(refuse("container header", "not an object"));
     };
+    let mut entries: BTreeMap<String, Json> = entries.into_iter().collect();
     let metadata =
         entries.remove("__metadata__").ok_or_else(|| refuse("container", "metadata entry step is missing"))?;
     for (name, entry) in entries {

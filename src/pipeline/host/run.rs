@@ -98,7 +98,7 @@ impl<D: Device + ?Sized> Buffers<D> {
             column_values: floats(host.columns, rows * columns)?,
             column_ids: ints(host.columns, rows * columns)?,
             accepted: ints(host.verify.is_some(), requests)?,
-            accept_index: ints(host.verify.is_some(), requests * longest)?,
+            accept_index: ints(host.verify.is_some() && host.accept_index, requests * longest)?,
         })
     }
 }
@@ -176,9 +176,9 @@ impl<D: Device + ?Sized> HostRun<D> {
         }
     }
 
-    /// The step as built, for callers that change a pointer or a count before running it themselves.
-    pub fn parts(&mut self) -> (&mut Sampler<D>, &mut Step, RawStream) {
-        (&mut self.sampler, &mut self.step, self.stream.raw())
+    /// The step as built, for callers that run it, or a changed copy of it, themselves.
+    pub fn parts(&mut self) -> (&mut Sampler<D>, &Step, RawStream) {
+        (&mut self.sampler, &self.step, self.stream.raw())
     }
 
     /// Columns N the rows are processed in.
