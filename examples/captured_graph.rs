@@ -29,10 +29,10 @@ fn main() -> Result<()> {
 
     // Everything a replay reads or writes has a fixed address.
     let logits: Vec<f32> = (0..ROWS * VOCAB).map(|i| ((i * 31) % 97) as f32 * 0.05).collect();
-    let logits = DeviceBuffer::from_slice(&device, stream.raw(), &logits)?;
-    let slots = DeviceBuffer::from_slice(&device, stream.raw(), &[0i32, 1, 2, 3])?;
-    let positions = DeviceBuffer::from_slice(&device, stream.raw(), &[10i64, 20, 30, 40])?;
-    let tokens = DeviceBuffer::from_slice(&device, stream.raw(), &[UNTOUCHED; ROWS])?;
+    let logits = DeviceBuffer::from_slice(&device, &stream, &logits)?;
+    let slots = DeviceBuffer::from_slice(&device, &stream, &[0i32, 1, 2, 3])?;
+    let positions = DeviceBuffer::from_slice(&device, &stream, &[10i64, 20, 30, 40])?;
+    let tokens = DeviceBuffer::from_slice(&device, &stream, &[UNTOUCHED; ROWS])?;
     let step = Step {
         logits: Logits { ptr: logits.ptr(), rows: ROWS, vocab: VOCAB, stride: VOCAB, ..Logits::default() },
         rows: ROWS,
@@ -48,11 +48,11 @@ fn main() -> Result<()> {
     // The scheduler's updates between replays; in a real decode loop a kernel of the model makes them.
     let mut replays = Vec::new();
     for token in 0..3 {
-        positions.write(stream.raw(), 0, &[10i64 + token, 20 + token, 30 + token, 40 + token])?;
+        positions.write(&stream, 0, &[10i64 + token, 20 + token, 30 + token, 40 + token])?;
         let mut drawn = [0i32; ROWS];
         // SAFETY: as for the capture.
         unsafe { captured.replay(stream.raw())? };
-        tokens.read(stream.raw(), &mut drawn)?;
+        tokens.read(&stream, &mut drawn)?;
         println!("replay {token}: {drawn:?}");
         replays.push(drawn);
     }
@@ -60,15 +60,15 @@ fn main() -> Result<()> {
 
     // Two requests have finished: their rows become padding (slot -1), which is neither read nor written. Request 2 has
     // moved up to row 1. At the positions of the last replay both draw what they drew then.
-    slots.write(stream.raw(), 0, &[0i32, 2, -1, -1])?;
-    positions.write(stream.raw(), 0, &[12i64, 32, 0, 0])?;
+    slots.write(&stream, 0, &[0i32, 2, -1, -1])?;
+    positions.write(&stream, 0, &[12i64, 32, 0, 0])?;
     let row_of_2: Vec<f32> = (2 * VOCAB..3 * VOCAB).map(|i| ((i * 31) % 97) as f32 * 0.05).collect();
-    logits.write(stream.raw(), VOCAB, &row_of_2)?;
-    tokens.write(stream.raw(), 0, &[UNTOUCHED; ROWS])?;
+    logits.write(&stream, VOCAB, &row_of_2)?;
+    tokens.write(&stream, 0, &[UNTOUCHED; ROWS])?;
     let mut drawn = [0i32; ROWS];
     // SAFETY: as for the capture.
     unsafe { captured.replay(stream.raw())? };
-    tokens.read(stream.raw(), &mut drawn)?;
+    tokens.read(&stream, &mut drawn)?;
     println!("two rows:  {drawn:?}");
     assert_eq!(drawn, [replays[2][0], replays[2][2], UNTOUCHED, UNTOUCHED]);
     Ok(())

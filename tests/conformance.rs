@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Case, assert_same, devices, from_env, generate, oracle};
-use samedraw::device::DeviceBuffer;
+use samedraw::device::{DeviceBuffer, Stream};
 use samedraw::pipeline::{HostResult, HostRun, Index, VerifyMode};
 use std::collections::BTreeMap;
 
@@ -115,13 +115,14 @@ fn indices_of_either_width_and_tokens_of_either_give_the_same() {
                 }
             }
             let (sampler, _, stream) = run.parts();
-            let tokens = DeviceBuffer::from_slice(device, stream, &vec![-7777i32; case.rows]).expect("room");
+            let own = Stream::new(device).expect("a stream");
+            let tokens = DeviceBuffer::from_slice(device, &own, &vec![-7777i32; case.rows]).expect("room");
             step.outputs.tokens = Some(Index::i32(tokens.ptr()));
             // SAFETY: the step's pointers belong to `run` and `tokens`; each array holds what the one before it held.
             unsafe { sampler.step(stream, &step) }.expect("a step");
             let mut got = run.read().expect("a result");
             let mut read = vec![0i32; case.rows];
-            tokens.read(run.parts().2, &mut read).expect("tokens");
+            tokens.read(&own, &mut read).expect("tokens");
             got.tokens = wide(&read);
             assert_same(&case.expected(), &got, || format!("{} on {}", describe(seed, &case), device.info().platform));
         }

@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn memory_that_nothing_wrote_to_reads_as_zeros() {
         let device = Arc::new(CpuDevice::with_threads(1));
-        let stream = RawStream::default();
+        let stream = &Stream::new(&device).unwrap();
         // Enough of it that the allocator hands some out again.
         let used = || DeviceBuffer::from_slice(&device, stream, &[u64::MAX; 64]).unwrap();
         drop((0..256).map(|_| used()).collect::<Vec<_>>());
@@ -352,7 +352,7 @@ mod tests {
         let (stream, memory) = (Stream::new(&device).unwrap(), DeviceBuffer::new(&device, 1).unwrap());
         let read = || {
             let mut byte = [0u8];
-            memory.read(RawStream::default(), &mut byte).unwrap();
+            memory.read(&Stream::new(&device).unwrap(), &mut byte).unwrap();
             byte[0]
         };
         // SAFETY: stream, graphs and memory are live and of this device.
