@@ -2,10 +2,12 @@
 // The logits are read once from global memory, the maximum taken as they arrive; every later pass runs over shared
 // memory. Blocks of several rows share a multiprocessor, so that the copies of one row overlap the arithmetic of another.
 //
-// Three roads lead on from the maximum.
+// Four roads lead on from the maximum.
 // * No top-k, no top-p, the token alone wanted: one pass of masses; the block that owns the draw finds the token.
 // * A small top-k: the warps' maxima bound the k-th largest value from below, so the few tokens above the bound are
 //   handed to the first block, which puts them in order; with a top-p over the whole row one pass of masses besides.
+// * Top-p without top-k: the pass of masses also adds up what lies above two thresholds; the tokens above the lower one
+//   that still holds the end of the kept prefix are listed, and cut.cuh finds that end among them.
 // * Everything else: the passes of row.cuh.
 
 #if __CUDA_ARCH__ >= 900
@@ -71,21 +73,22 @@ __device__ __forceinline__ Agreed push_max(Shared& sh, float max, bool nan, u32 
 // Sums over the cluster: a mass, and a count per block. One exchange; `sh.scan` holds the warps' masses afterwards.
 struct Sums {
     u64 mass_before, mass_own, mass;
-    u32 count_before, count, most;
+    u32 count_before, count;
 };
 
-__device__ __forceinline__ Sums push_sums(Shared& sh, u64 mass) {
+__device__ __forceinline__ Sums push_sums(Shared& sh, u64 mass, u64* exchange) {
     mass = warp_sum(mass);
     if (lane_id() == 0) sh.scan[warp_id()] = mass;
+    if (threadIdx.x == 0) completion_expect(exchange, cluster_size() * 16);
     __syncthreads();
     if (warp_id() == 0) {
         u64 sum = warp_sum(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
         if (lane_id() < cluster_size()) {
-            push(lane_id(), &sh.pushed_mass[cluster_rank()], sum, &sh.exchanges[1]);
-            push(lane_id(), &sh.pushed_count[cluster_rank()], sh.candidates, &sh.exchanges[1]);
+            push(lane_id(), &sh.pushed_mass[cluster_rank()], sum, exchange);
+            push(lane_id(), &sh.pushed_count[cluster_rank()], sh.candidates, exchange);
         }
     }
-    completion_wait(&sh.exchanges[1]);
+    completion_wait(exchange);
     bool here = lane_id() < cluster_size();
     u64 x = here ? sh.pushed_mass[lane_id()] : 0;
     u32 n = here ? (u32)sh.pushed_count[lane_id()] : 0, rank = cluster_rank();
@@ -93,8 +96,7 @@ __device__ __forceinline__ Sums push_sums(Shared& sh, u64 mass) {
                 __shfl_sync(ALL_LANES, x, rank),
                 warp_sum(x),
                 __reduce_add_sync(ALL_LANES, lane_id() < rank ? n : 0),
-                __reduce_add_sync(ALL_LANES, n),
-                __reduce_max_sync(ALL_LANES, n)};
+                __reduce_add_sync(ALL_LANES, n)};
 }
 
 // The weight of a value in a row whose largest is finite, or at +inf.
@@ -205,28 +207,6 @@ __device__ __forceinline__ void collect(Shared& sh, const C& copy, u32 bound) {
     }
 }
 
-// Puts the `n` candidates of the list into the order of tokens; places behind them become 0.
-__device__ __forceinline__ void order_candidates(Shared& sh, u32 n) {
-    u64* order = sh.list.order;
-    u32 padded = n <= 64 ? 64 : 2u << (31 - __clz(n - 1));
-    for (u32 i = n + threadIdx.x; i < padded; i += blockDim.x) order[i] = 0;
-#pragma unroll 1
-    for (u32 size = 2; size <= padded; size <<= 1) {
-#pragma unroll 1
-        for (u32 stride = size >> 1; stride > 0; stride >>= 1) {
-            __syncthreads();
-#pragma unroll 1
-            for (u32 p = threadIdx.x; p < padded / 2; p += blockDim.x) {
-                u32 low = 2 * p - (p & (stride - 1));
-                u32 high = stride == size >> 1 ? low ^ (size - 1) : low + stride;
-                u64 a = order[low], c = order[high];
-                if (a < c) order[low] = c, order[high] = a;
-            }
-        }
-    }
-    __syncthreads();
-}
-
 // The second road from the ordered candidates on, by the first block. The first `k` of the order are what top-k keeps;
 // top-p looks at a total of `whole`, 0 meaning that of those k.
 __device__ __forceinline__ void draw_from_list(const RowBlock& b, Shared& sh, u64 row_index, const Weight& weight,
@@ -295,15 +275,138 @@ __device__ __forceinline__ void draw_from_list(const RowBlock& b, Shared& sh, u6
     }
 }
 
-// The third road.
+// The last road; `known` is what top-p keeps, where that is all the row asks for and it is known.
 template <u32 DTYPE>
 __device__ __noinline__ void sample_any(const RowBlock& b, Shared& sh, u64 row_index, const Params params,
-                                        const Copy<DTYPE> copy, u64 mask, float max, i32 status) {
+                                        const Copy<DTYPE> copy, u64 mask, float max, i32 status, const Cut* known) {
     Cluster team(sh);
     Tile<DTYPE> source(team, copy, mask);
-    sample_row(b, row_index, params, source, max, status);
+    sample_row(b, row_index, params, source, max, status, known);
     // A peer may still be reading this block's memory.
     team.sync();
+}
+
+// Exponents of the thresholds of the third road.
+constexpr float HIGH_THRESHOLD = -8.0f;
+constexpr float LOW_THRESHOLD = -13.0f;
+
+// Masses of the cluster: of all tokens, and of those above the thresholds.
+struct Above {
+    u64 whole, high, low;
+};
+
+template <class C>
+__device__ __forceinline__ Above masses_above(Shared& sh, const C& copy, const Weight& weight) {
+    u32 place, end;
+    copy.part_of(warp_id(), &place, &end);
+    place += lane_id() * 4;
+    float max = weight.max, scale = weight.scale;
+    u64 own = 0, high = 0, low = 0;
+#pragma unroll 1
+    for (; place < end; place += 128) {
+        float x[4];
+        copy.load4(place, x);
+        for (u32 e = 0; e < 4; e++) {
+            float t = __fmul_rn(__fsub_rn(x[e], max), scale);
+            u64 m = mass_of_exponent(t);
+            own += m;
+            if (t >= HIGH_THRESHOLD) high += m;
+            if (t >= LOW_THRESHOLD) low += m;
+        }
+    }
+    own = warp_sum(own), high = warp_sum(high), low = warp_sum(low);
+    u64* warps = sh.list.order;
+    if (lane_id() == 0) warps[warp_id()] = own, warps[16 + warp_id()] = high, warps[32 + warp_id()] = low;
+    if (threadIdx.x == 0) completion_expect(&sh.exchanges[1], cluster_size() * 24);
+    __syncthreads();
+    if (warp_id() == 0) {
+        bool here = lane_id() < warp_count();
+        own = warp_sum(here ? warps[lane_id()] : 0);
+        high = warp_sum(here ? warps[16 + lane_id()] : 0);
+        low = warp_sum(here ? warps[32 + lane_id()] : 0);
+        if (lane_id() < cluster_size()) {
+            push(lane_id(), &sh.pushed_mass[cluster_rank()], own, &sh.exchanges[1]);
+            push(lane_id(), &sh.pushed_above[0][cluster_rank()], high, &sh.exchanges[1]);
+            push(lane_id(), &sh.pushed_above[1][cluster_rank()], low, &sh.exchanges[1]);
+        }
+    }
+    completion_wait(&sh.exchanges[1]);
+    bool here = lane_id() < cluster_size();
+    return Above{warp_sum(here ? sh.pushed_mass[lane_id()] : 0), warp_sum(here ? sh.pushed_above[0][lane_id()] : 0),
+                 warp_sum(here ? sh.pushed_above[1][lane_id()] : 0)};
+}
+
+// Lists this warp's tokens of an exponent of at least `threshold`, ids ascending. The count may pass the capacity.
+template <class C>
+__device__ __forceinline__ WarpList list_above(const C& copy, const Weight& weight, float threshold) {
+    WarpList list;
+    u32 end;
+    copy.part_of(warp_id(), &list.from, &end);
+    list.places = copy.lists() + warp_id() * copy.list_capacity();
+    list.count = 0;
+#pragma unroll 1
+    for (u32 base = list.from; base < end; base += 128) {
+        u32 place = base + lane_id() * 4, hits = 0;
+        if (place < end) {
+            float x[4];
+            copy.load4(place, x);
+            for (u32 e = 0; e < 4; e++) hits |= (weight.exponent(x[e]) >= threshold ? 1u : 0u) << e;
+        }
+        if (!__any_sync(ALL_LANES, hits != 0)) continue;
+        u32 through = warp_scan((u32)__popc(hits)), at = list.count + through - __popc(hits);
+        while (hits != 0) {
+            u32 e = __ffs((i32)hits) - 1;
+            if (at < copy.list_capacity()) list.places[at] = (u16)(place + e - list.from);
+            at++;
+            hits &= hits - 1;
+        }
+        list.count += __shfl_sync(ALL_LANES, through, 31);
+    }
+    return list;
+}
+
+// The third road from the cut on: masses of the kept tokens, the draw. `sh.candidates` counts them.
+template <class C>
+__device__ __forceinline__ void draw_from_lists(const RowBlock& b, Shared& sh, u64 row_index, const C& copy,
+                                                const WarpList& list, const Weight& weight, Cut cut, i32 status, u64 bits) {
+    auto kept_mass = [&](u32 place) -> u64 {
+        float x = copy.value(place);
+        return cut.has(key_of(x), place - copy.lead) ? weight.kept_mass(x) : 0;
+    };
+    u64 own = 0;
+#pragma unroll 1
+    for (u32 i = lane_id(); i < list.count; i += 32) own += kept_mass(list.from + list.places[i]);
+    if (lane_id() == 0) sh.offers[warp_id()] = list.count;
+    Sums sums = push_sums(sh, own, &sh.exchanges[3]);
+    u64 target = scale_bits(bits, sums.mass);
+    if (target < sums.mass_before || target - sums.mass_before >= sums.mass_own) return;
+    u64 running = sums.mass_before;
+    u32 warp = 0, from, end;
+#pragma unroll 1
+    for (; warp + 1 < warp_count() && target - running >= sh.scan[warp]; warp++) running += sh.scan[warp];
+    copy.part_of(warp, &from, &end);
+    const u16* places = copy.lists() + warp * copy.list_capacity();
+    u32 count = sh.offers[warp];
+    // A warp's list is no longer than a few times the threads.
+    u32 each = (count + blockDim.x - 1) / blockDim.x, first = min(threadIdx.x * each, count);
+    u32 last = min(first + each, count);
+    own = 0;
+#pragma unroll 1
+    for (u32 i = first; i < last; i++) own += kept_mass(from + places[i]);
+    running += block_scan_before(sh, own);
+    if (target < running || target - running >= own) return;
+#pragma unroll 1
+    for (u32 i = first; i < last; i++) {
+        u32 place = from + places[i];
+        u64 through = running + kept_mass(place);
+        if (running <= target && target < through) {
+            store_token(b, row_index, (i64)(place - copy.lead));
+            store<i32>(b.status, row_index, status);
+            float t = weight.exponent(copy.value(place));
+            if (b.logprobs != 0) store<float>(b.logprobs, row_index, logprob_of_exponent(t, log2_total(sums.mass)));
+        }
+        running = through;
+    }
 }
 
 template <u32 DTYPE>
@@ -312,12 +415,19 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
     __shared__ Shared sh;
     if (threadIdx.x == 0) {
         for (u32 c = 0; c < CHUNKS; c++) completion_init(&sh.arrivals[c]);
-        for (u32 i = 0; i < 3; i++) completion_init(&sh.exchanges[i]);
+        for (u32 i = 0; i < 4; i++) completion_init(&sh.exchanges[i]);
+        for (u32 i = 0; i < CUT_LEVELS; i++) completion_init(&sh.levels[i]);
+        completion_init(&sh.arrived_lists);
         asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
         completion_expect(&sh.exchanges[0], cluster_size() * 8);
-        completion_expect(&sh.exchanges[1], cluster_size() * 16);
-        sh.candidates = 0;
+        sh.candidates = sh.gathered = 0;
     }
+    if (threadIdx.x < CUT_BINS) {
+        for (u32 level = 0; level < CUT_LEVELS; level++)
+            sh.level_mass[level][threadIdx.x] = 0, sh.level_tokens[level][threadIdx.x] = 0;
+    }
+    // Peers add to the bins only after this block's first push.
+    __syncthreads();
     cluster_started();
     allow_next_launch();
     wait_for_inputs();
@@ -364,7 +474,7 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
         if (whole_row) own = mass_of_part(copy, weight);
         if (small_k) collect(sh, copy, agreed.bound);
         __syncthreads();
-        Sums sums = push_sums(sh, own);
+        Sums sums = push_sums(sh, own, &sh.exchanges[1]);
         if (whole_row) return draw_alone(b, sh, row_index, copy, weight, sums, status, bits);
         if (sums.count >= params.top_k && sums.count <= MAX_CANDIDATES) {
             bool first = cluster_rank() == 0;
@@ -378,7 +488,30 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
                                   joint ? sums.mass : 0, status, bits);
         }
     }
-    sample_any<DTYPE>(b, sh, row_index, params, copy, found.mask, agreed.max, status);
+    Cut cut;
+    bool known = false;
+    if (fresh && params.top_k == SD_TOP_K_OFF && params.top_p != SD_TOP_P_OFF && agreed.max != MINUS_INF &&
+        agreed.max != PLUS_INF) {
+        __syncthreads();
+        Above above = masses_above(sh, copy, weight);
+        u64 limit = multiply_shift(above.whole, params.top_p, 32);
+        if (above.low > limit) {
+            float threshold = above.high > limit ? HIGH_THRESHOLD : LOW_THRESHOLD;
+            WarpList list = list_above(copy, weight, threshold);
+            // Lists that ran over are known to every block by a count no block can have.
+            bool over = __syncthreads_or(list.count > copy.list_capacity());
+            if (threadIdx.x == 0) completion_expect(&sh.arrived_lists, cluster_size() * 8);
+            if (threadIdx.x < cluster_size())
+                push(threadIdx.x, &sh.pushed_count[cluster_rank()], over ? 1 : 0, &sh.arrived_lists);
+            completion_wait(&sh.arrived_lists);
+            over = __any_sync(ALL_LANES, lane_id() < cluster_size() && sh.pushed_count[lane_id() & 15] != 0);
+            // Rounded away from the maximum, and a little further: every listed token is at or above it.
+            float lowest = __fadd_rd(weight.max, __fmul_rn(__fdiv_rn(threshold, weight.scale), 1.001f));
+            if (!over) known = cut_lists(sh, copy, list, weight, key_of(lowest), key_of(weight.max), limit, &cut);
+            if (known && nothing_else) return draw_from_lists(b, sh, row_index, copy, list, weight, cut, status, bits);
+        }
+    }
+    sample_any<DTYPE>(b, sh, row_index, params, copy, found.mask, agreed.max, status, known ? &cut : 0);
 }
 
 #else

@@ -9,6 +9,9 @@ constexpr u32 ALL_LANES = 0xffffffffu;
 // Bins of a descent by count, and of one by mass.
 constexpr u32 COUNT_BINS = 1024;
 constexpr u32 MASS_BINS = 256;
+// Levels and bins of a cut over the lists of a cluster.
+constexpr u32 CUT_LEVELS = 3;
+constexpr u32 CUT_BINS = 64;
 
 // What a block keeps in shared memory besides its part of the row.
 struct Shared {
@@ -21,9 +24,14 @@ struct Shared {
     // What the warp that owns a located token says: its number plus one and what precedes it; the index found plus one.
     u64 owner, owner_before, found;
     // Completions of the copies of a tile, and of what the blocks of a cluster push to each other.
-    u64 arrivals[4], exchanges[3];
-    // What they push: largest key with a lower bound, mass, number of candidates.
-    u64 pushed_max[16], pushed_mass[16], pushed_count[16];
+    u64 arrivals[4], exchanges[4], levels[CUT_LEVELS], arrived_lists;
+    // What they push: largest key with a lower bound, masses, number of candidates.
+    u64 pushed_max[16], pushed_mass[16], pushed_count[16], pushed_above[2][16];
+    // What they add up: the bins of each level of a cut.
+    u64 level_mass[CUT_LEVELS][CUT_BINS];
+    u32 level_tokens[CUT_LEVELS][CUT_BINS];
+    // Places handed out in every block's list.
+    u32 gathered;
     // The warps' largest keys.
     u32 offers[64];
     // Candidates this block has found.
@@ -40,6 +48,11 @@ struct Shared {
         struct {
             u64 order[COUNT_BINS / 4], masses[COUNT_BINS / 4];
         } list;
+        // A block's bins of a level before it adds them to everyone's.
+        struct {
+            u64 mass[CUT_BINS];
+            u32 tokens[CUT_BINS];
+        } level;
         // A top list while it is put in order.
         struct {
             i32 ids[COUNT_BINS / 2];
@@ -169,6 +182,35 @@ __device__ __forceinline__ void push(u32 to, const u64* at, u64 x, const u64* co
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u64 [%0], %1, [%2];" ::"r"(remote), "l"(x),
                  "r"(remote_completion)
                  : "memory");
+}
+
+// Adds to 8 (or 4) bytes of block `to`'s shared memory and counts them there as completed.
+__device__ __forceinline__ void push_add(u32 to, const u64* at, u64 x, const u64* completion) {
+    u32 remote, remote_completion;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_completion) : "r"(shared_address(completion)), "r"(to));
+    asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u64 [%0], %1, [%2];" ::"r"(
+                     remote),
+                 "l"(x), "r"(remote_completion)
+                 : "memory");
+}
+
+__device__ __forceinline__ void push_add(u32 to, const u32* at, u32 x, const u64* completion) {
+    u32 remote, remote_completion;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_completion) : "r"(shared_address(completion)), "r"(to));
+    asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, [%2];" ::"r"(
+                     remote),
+                 "r"(x), "r"(remote_completion)
+                 : "memory");
+}
+
+// Takes `n` places of a counter of block `of`; they are this caller's alone.
+__device__ __forceinline__ u32 reserve(u32 of, const u32* counter, u32 n) {
+    u32 remote, first;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(counter)), "r"(of));
+    asm volatile("atom.relaxed.cluster.shared::cluster.add.u32 %0, [%1], %2;" : "=r"(first) : "r"(remote), "r"(n) : "memory");
+    return first;
 }
 
 #endif

@@ -84,6 +84,10 @@ struct Copy {
         *to = min(*from + part, end_place);
     }
 
+    // Room for the places of a warp's listed tokens, behind the elements: one in eight.
+    __device__ __forceinline__ u32 list_capacity() const { return part / 8; }
+    __device__ __forceinline__ u16* lists() const { return (u16*)(tile + part * warp_count()); }
+
     // End of a chunk of the bulk copy.
     __device__ __forceinline__ u32 chunk_end(u32 chunk) const {
         return copied_from + (copied_to - copied_from) / GRAIN * (chunk + 1) / CHUNKS * GRAIN;
