@@ -8,14 +8,6 @@
 // Most tokens of the last bin, ordered in shared memory.
 constexpr u32 MAX_ORDERED = COUNT_BINS / 4;
 
-// A warp's tokens: their places in the warp's part, ascending.
-struct WarpList {
-    u16* places;
-    u32 count;
-    // First place of the warp's part.
-    u32 from;
-};
-
 // Puts the `n` tokens of `list.order` into their order; places behind them become 0.
 __device__ __forceinline__ void order_candidates(Shared& sh, u32 n) {
     u64* order = sh.list.order;
@@ -38,7 +30,7 @@ __device__ __forceinline__ void order_candidates(Shared& sh, u32 n) {
     __syncthreads();
 }
 
-// The end of the prefix of tokens whose preceding mass is at most `limit`. Every token with a key of at least `low` is in
+// The end of the prefix of tokens whose preceding amount (`weight` says of what) is at most `limit`. Every token with a key of at least `low` is in
 // a list, none has a key above `high`, and the prefix ends among them. False where that cannot be told in the levels
 // there are: too many tokens share a key, or nearly.
 template <class C, class W>
@@ -60,7 +52,7 @@ __device__ __noinline__ bool cut_lists(Shared& sh, const C copy, const WarpList 
             if (k < low || k > high) continue;
             u32 bin = (k - low) >> shift;
             atomicAdd(&sh.level.tokens[bin], 1u);
-            atomicAdd(&sh.level.mass[bin], mass_of_exponent(weight.exponent(x)));
+            atomicAdd(&sh.level.mass[bin], weight.amount(x));
         }
         __syncthreads();
         for (u32 i = threadIdx.x; i < CUT_BINS * cluster_size(); i += blockDim.x) {
@@ -82,7 +74,9 @@ __device__ __noinline__ bool cut_lists(Shared& sh, const C copy, const WarpList 
         ahead = __shfl_sync(ALL_LANES, before + (hit == 2 ? mass[0] : 0), lane);
         u32 inside = __shfl_sync(ALL_LANES, hit == 2 ? tokens[1] : tokens[0], lane);
         low += (CUT_BINS - 2 * lane - hit) << shift;
-        high = low + (1u << shift) - 1;
+        // The range ends with the largest key there is: near +inf the bin's own end may lie past the last key.
+        u32 last = low + ((1u << shift) - 1);
+        if (last >= low && last < high) high = last;
         if (inside <= min(MAX_ORDERED, blockDim.x)) {
             __syncthreads();
             if (threadIdx.x == 0) {
@@ -112,10 +106,10 @@ __device__ __noinline__ bool cut_lists(Shared& sh, const C copy, const WarpList 
     // The last token in the order whose preceding mass is within the limit; MAX_ORDERED is no more than the threads.
     u64 x = sh.list.order[threadIdx.x < MAX_ORDERED ? threadIdx.x : 0];
     bool here = threadIdx.x < MAX_ORDERED && x != 0;
-    u64 own = here ? mass_of_exponent(weight.exponent(value_of_key((u32)(x >> 32)))) : 0;
+    u64 own = here ? weight.amount(value_of_key((u32)(x >> 32))) : 0;
     u64 before = ahead + block_scan_before(sh, own);
-    u32 last = (u32)block_max(sh, here && before <= limit ? threadIdx.x + 1 : 0);
-    x = sh.list.order[last - 1];
+    u32 kept = (u32)block_max(sh, here && before <= limit ? threadIdx.x + 1 : 0);
+    x = sh.list.order[kept - 1];
     *cut = Cut{(u32)(x >> 32), ~(u32)x};
     return true;
 }

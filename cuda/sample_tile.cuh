@@ -6,8 +6,8 @@
 // * No top-k, no top-p, the token alone wanted: one pass of masses; the block that owns the draw finds the token.
 // * A small top-k: the warps' maxima bound the k-th largest value from below, so the few tokens above the bound are
 //   handed to the first block, which puts them in order; with a top-p over the whole row one pass of masses besides.
-// * Top-p without top-k: the pass of masses also adds up what lies above two thresholds; the tokens above the lower one
-//   that still holds the end of the kept prefix are listed, and cut.cuh finds that end among them.
+// * Top-p without top-k: the pass of masses also adds them up in rough bins, which say above which value more than top-p
+//   lies; the tokens above it are listed, and cut.cuh finds the end of the kept prefix among them.
 // * Everything else: the passes of row.cuh.
 
 #if __CUDA_ARCH__ >= 900
@@ -15,89 +15,6 @@
 // Largest top-k of the second road, and the most candidates it can order.
 constexpr u32 SMALL_TOP_K = 128;
 constexpr u32 MAX_CANDIDATES = COUNT_BINS / 4;
-
-// What the cluster agrees on with the maximum. At least `need` tokens of every block reach the key `bound`.
-struct Agreed {
-    float max;
-    u32 bound;
-    bool nan;
-};
-
-// Takes one of the lanes' largest values out and returns it.
-__device__ __forceinline__ u32 take_max(u32& key) {
-    u32 top = __reduce_max_sync(ALL_LANES, key);
-    if (lane_id() == __ffs((i32)__ballot_sync(ALL_LANES, key == top)) - 1) key = 0;
-    return top;
-}
-
-// Largest values each warp offers for the bound of `need` tokens of its block.
-__device__ __forceinline__ u32 offers(u32 need) { return min((need + warp_count() - 1) / warp_count() * 2, 32u); }
-
-// One exchange. `need` is at most 32, the warps' offers together at most 64.
-__device__ __forceinline__ Agreed push_max(Shared& sh, float max, bool nan, u32 need) {
-    u32 each = offers(need), key = key_of(max);
-#pragma unroll 1
-    for (u32 i = 0; i < each; i++) {
-        u32 top = take_max(key);
-        if (lane_id() == 0) sh.offers[warp_id() * each + i] = top;
-    }
-    u32 any = __syncthreads_or(nan);
-    cluster_wait_started();
-    if (warp_id() == 0) {
-        u32 n = each * warp_count();
-        u32 upper = lane_id() < n ? sh.offers[lane_id()] : 0, lower = lane_id() + 32 < n ? sh.offers[lane_id() + 32] : 0;
-        u32 top = __reduce_max_sync(ALL_LANES, umax(upper, lower)), bound = top;
-#pragma unroll 1
-        for (u32 i = 0; i < need; i++) {
-            // A lane's larger value goes first.
-            if (lower > upper) {
-                u32 swap = lower;
-                lower = upper;
-                upper = swap;
-            }
-            bound = take_max(upper);
-        }
-        // The lowest bit of the bound gives way to the NaN flag; a bound may be lower than it need be.
-        if (lane_id() < cluster_size())
-            push(lane_id(), &sh.pushed_max[cluster_rank()], (u64)top << 32 | (bound & ~1u) | (any ? 1 : 0),
-                 &sh.exchanges[0]);
-    }
-    completion_wait(&sh.exchanges[0]);
-    u64 x = (lane_id() & 15) < cluster_size() ? sh.pushed_max[lane_id() & 15] : 0xfffffffeull;
-    float found = value_of_key(__reduce_max_sync(ALL_LANES, (u32)(x >> 32)));
-    // -0, so that a token of either zero is +0 away from it, as the first of the largest tokens is from itself.
-    found = found == 0.0f ? -0.0f : found;
-    return Agreed{found, __reduce_min_sync(ALL_LANES, (u32)x & ~1u), __reduce_or_sync(ALL_LANES, (u32)x & 1) != 0};
-}
-
-// Sums over the cluster: a mass, and a count per block. One exchange; `sh.scan` holds the warps' masses afterwards.
-struct Sums {
-    u64 mass_before, mass_own, mass;
-    u32 count_before, count;
-};
-
-__device__ __forceinline__ Sums push_sums(Shared& sh, u64 mass, u64* exchange) {
-    mass = warp_sum(mass);
-    if (lane_id() == 0) sh.scan[warp_id()] = mass;
-    if (threadIdx.x == 0) completion_expect(exchange, cluster_size() * 16);
-    __syncthreads();
-    if (warp_id() == 0) {
-        u64 sum = warp_sum(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
-        if (lane_id() < cluster_size()) {
-            push(lane_id(), &sh.pushed_mass[cluster_rank()], sum, exchange);
-            push(lane_id(), &sh.pushed_count[cluster_rank()], sh.candidates, exchange);
-        }
-    }
-    completion_wait(exchange);
-    bool here = lane_id() < cluster_size();
-    u64 x = here ? sh.pushed_mass[lane_id()] : 0;
-    u32 n = here ? (u32)sh.pushed_count[lane_id()] : 0, rank = cluster_rank();
-    return Sums{warp_sum(lane_id() < rank ? x : 0),
-                __shfl_sync(ALL_LANES, x, rank),
-                warp_sum(x),
-                __reduce_add_sync(ALL_LANES, lane_id() < rank ? n : 0),
-                __reduce_add_sync(ALL_LANES, n)};
-}
 
 // The weight of a value in a row whose largest is finite, or at +inf.
 struct Weight {
@@ -107,6 +24,7 @@ struct Weight {
         if (max == PLUS_INF) return x == PLUS_INF ? 0.0f : MINUS_INF;
         return __fmul_rn(__fsub_rn(x, max), scale);
     }
+    __device__ __forceinline__ u64 amount(float x) const { return mass_of_exponent(exponent(x)); }
     // Whether a token may be kept at all.
     __device__ __forceinline__ bool may_keep(float t) const { return t > MINUS_INF && t >= lowest; }
     __device__ __forceinline__ u64 kept_mass(float x) const {
@@ -286,22 +204,27 @@ __device__ __noinline__ void sample_any(const RowBlock& b, Shared& sh, u64 row_i
     team.sync();
 }
 
-// Exponents of the thresholds of the third road.
-constexpr float HIGH_THRESHOLD = -8.0f;
-constexpr float LOW_THRESHOLD = -13.0f;
-
-// Masses of the cluster: of all tokens, and of those above the thresholds.
+// Mass of the cluster's tokens, and an exponent above which more than `top_p` of it lies; +inf where none was found. The
+// masses are also added up in bins of a quarter of an octave, cut off at 2^-16 of the largest: what the bins hold is
+// never more than the truth, so the bin in which they pass the limit is low enough.
 struct Above {
-    u64 whole, high, low;
+    u64 whole, limit;
+    float threshold;
 };
 
+// Units of a rough mass: 2^24 of a mass.
+constexpr u32 ROUGH_SHIFT = 24;
+
 template <class C>
-__device__ __forceinline__ Above masses_above(Shared& sh, const C& copy, const Weight& weight) {
+__device__ __forceinline__ Above mass_above(Shared& sh, const C& copy, const Weight& weight, u64 top_p) {
     u32 place, end;
     copy.part_of(warp_id(), &place, &end);
     place += lane_id() * 4;
     float max = weight.max, scale = weight.scale;
-    u64 own = 0, high = 0, low = 0;
+    u32* rough = sh.level.tokens;
+    if (threadIdx.x < CUT_BINS) rough[threadIdx.x] = 0;
+    __syncthreads();
+    u64 own = 0;
 #pragma unroll 1
     for (; place < end; place += 128) {
         float x[4];
@@ -310,59 +233,34 @@ __device__ __forceinline__ Above masses_above(Shared& sh, const C& copy, const W
             float t = __fmul_rn(__fsub_rn(x[e], max), scale);
             u64 m = mass_of_exponent(t);
             own += m;
-            if (t >= HIGH_THRESHOLD) high += m;
-            if (t >= LOW_THRESHOLD) low += m;
+            // Adding 1.5 * 2^21 leaves -4t, rounded, as the distance to its own bits.
+            u32 bin = 0x4a400000u - __float_as_uint(__fadd_rn(fmaxf(t, -64.0f), 3145728.0f));
+            if (bin < CUT_BINS) atomicAdd(&rough[bin], (u32)(m >> ROUGH_SHIFT));
         }
     }
-    own = warp_sum(own), high = warp_sum(high), low = warp_sum(low);
-    u64* warps = sh.list.order;
-    if (lane_id() == 0) warps[warp_id()] = own, warps[16 + warp_id()] = high, warps[32 + warp_id()] = low;
-    if (threadIdx.x == 0) completion_expect(&sh.exchanges[1], cluster_size() * 24);
+    own = warp_sum(own);
+    if (lane_id() == 0) sh.scan[warp_id()] = own;
+    if (threadIdx.x == 0) completion_expect(&sh.exchanges[1], cluster_size() * 8 * (1 + CUT_BINS));
     __syncthreads();
     if (warp_id() == 0) {
-        bool here = lane_id() < warp_count();
-        own = warp_sum(here ? warps[lane_id()] : 0);
-        high = warp_sum(here ? warps[16 + lane_id()] : 0);
-        low = warp_sum(here ? warps[32 + lane_id()] : 0);
-        if (lane_id() < cluster_size()) {
-            push(lane_id(), &sh.pushed_mass[cluster_rank()], own, &sh.exchanges[1]);
-            push(lane_id(), &sh.pushed_above[0][cluster_rank()], high, &sh.exchanges[1]);
-            push(lane_id(), &sh.pushed_above[1][cluster_rank()], low, &sh.exchanges[1]);
-        }
+        own = warp_sum(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
+        if (lane_id() < cluster_size()) push(lane_id(), &sh.pushed_mass[cluster_rank()], own, &sh.exchanges[1]);
     }
+    for (u32 i = threadIdx.x; i < CUT_BINS * cluster_size(); i += blockDim.x)
+        push_add(i / CUT_BINS, &sh.rough_mass[i % CUT_BINS], (u64)rough[i % CUT_BINS], &sh.exchanges[1]);
     completion_wait(&sh.exchanges[1]);
-    bool here = lane_id() < cluster_size();
-    return Above{warp_sum(here ? sh.pushed_mass[lane_id()] : 0), warp_sum(here ? sh.pushed_above[0][lane_id()] : 0),
-                 warp_sum(here ? sh.pushed_above[1][lane_id()] : 0)};
-}
-
-// Lists this warp's tokens of an exponent of at least `threshold`, ids ascending. The count may pass the capacity.
-template <class C>
-__device__ __forceinline__ WarpList list_above(const C& copy, const Weight& weight, float threshold) {
-    WarpList list;
-    u32 end;
-    copy.part_of(warp_id(), &list.from, &end);
-    list.places = copy.lists() + warp_id() * copy.list_capacity();
-    list.count = 0;
-#pragma unroll 1
-    for (u32 base = list.from; base < end; base += 128) {
-        u32 place = base + lane_id() * 4, hits = 0;
-        if (place < end) {
-            float x[4];
-            copy.load4(place, x);
-            for (u32 e = 0; e < 4; e++) hits |= (weight.exponent(x[e]) >= threshold ? 1u : 0u) << e;
-        }
-        if (!__any_sync(ALL_LANES, hits != 0)) continue;
-        u32 through = warp_scan((u32)__popc(hits)), at = list.count + through - __popc(hits);
-        while (hits != 0) {
-            u32 e = __ffs((i32)hits) - 1;
-            if (at < copy.list_capacity()) list.places[at] = (u16)(place + e - list.from);
-            at++;
-            hits &= hits - 1;
-        }
-        list.count += __shfl_sync(ALL_LANES, through, 31);
+    u64 whole = warp_sum(lane_id() < cluster_size() ? sh.pushed_mass[lane_id()] : 0);
+    u64 limit = multiply_shift(whole, top_p, 32);
+    u64 first = sh.rough_mass[2 * lane_id()], second = sh.rough_mass[2 * lane_id() + 1];
+    u64 through = warp_scan(first + second);
+    u32 past = __ballot_sync(ALL_LANES, through << ROUGH_SHIFT > limit);
+    float threshold = PLUS_INF;
+    if (past != 0) {
+        u32 lane = __ffs((i32)past) - 1;
+        bool already = __shfl_sync(ALL_LANES, (through - second) << ROUGH_SHIFT > limit ? 1 : 0, lane) != 0;
+        threshold = -((float)(2 * lane + (already ? 0 : 1)) + 0.5f) * 0.25f;
     }
-    return list;
+    return Above{whole, limit, threshold};
 }
 
 // The third road from the cut on: masses of the kept tokens, the draw. `sh.candidates` counts them.
@@ -376,7 +274,7 @@ __device__ __forceinline__ void draw_from_lists(const RowBlock& b, Shared& sh, u
     u64 own = 0;
 #pragma unroll 1
     for (u32 i = lane_id(); i < list.count; i += 32) own += kept_mass(list.from + list.places[i]);
-    if (lane_id() == 0) sh.offers[warp_id()] = list.count;
+    // The lists' counts are in `sh.offers`.
     Sums sums = push_sums(sh, own, &sh.exchanges[3]);
     u64 target = scale_bits(bits, sums.mass);
     if (target < sums.mass_before || target - sums.mass_before >= sums.mass_own) return;
@@ -413,22 +311,7 @@ template <u32 DTYPE>
 __device__ __forceinline__ void sample_tile(const RowBlock& b) {
     extern __shared__ __align__(128) unsigned char memory[];
     __shared__ Shared sh;
-    if (threadIdx.x == 0) {
-        for (u32 c = 0; c < CHUNKS; c++) completion_init(&sh.arrivals[c]);
-        for (u32 i = 0; i < 4; i++) completion_init(&sh.exchanges[i]);
-        for (u32 i = 0; i < CUT_LEVELS; i++) completion_init(&sh.levels[i]);
-        completion_init(&sh.arrived_lists);
-        asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
-        completion_expect(&sh.exchanges[0], cluster_size() * 8);
-        sh.candidates = sh.gathered = 0;
-    }
-    if (threadIdx.x < CUT_BINS) {
-        for (u32 level = 0; level < CUT_LEVELS; level++)
-            sh.level_mass[level][threadIdx.x] = 0, sh.level_tokens[level][threadIdx.x] = 0;
-    }
-    // Peers add to the bins only after this block's first push.
-    __syncthreads();
-    cluster_started();
+    start_block(sh);
     allow_next_launch();
     wait_for_inputs();
     u64 row_index = cluster_number();
@@ -491,23 +374,16 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
     Cut cut;
     bool known = false;
     if (fresh && params.top_k == SD_TOP_K_OFF && params.top_p != SD_TOP_P_OFF && agreed.max != MINUS_INF &&
-        agreed.max != PLUS_INF) {
+        agreed.max != PLUS_INF && copy.end_place - copy.first_place <= 0xffff) {
         __syncthreads();
-        Above above = masses_above(sh, copy, weight);
-        u64 limit = multiply_shift(above.whole, params.top_p, 32);
-        if (above.low > limit) {
-            float threshold = above.high > limit ? HIGH_THRESHOLD : LOW_THRESHOLD;
-            WarpList list = list_above(copy, weight, threshold);
-            // Lists that ran over are known to every block by a count no block can have.
-            bool over = __syncthreads_or(list.count > copy.list_capacity());
-            if (threadIdx.x == 0) completion_expect(&sh.arrived_lists, cluster_size() * 8);
-            if (threadIdx.x < cluster_size())
-                push(threadIdx.x, &sh.pushed_count[cluster_rank()], over ? 1 : 0, &sh.arrived_lists);
-            completion_wait(&sh.arrived_lists);
-            over = __any_sync(ALL_LANES, lane_id() < cluster_size() && sh.pushed_count[lane_id() & 15] != 0);
+        Above above = mass_above(sh, copy, weight, params.top_p);
+        if (above.threshold <= 0.0f) {
+            float threshold = above.threshold;
+            WarpList list = list_tokens(copy, [&](float x) { return weight.exponent(x) >= threshold; });
+            bool over = push_listed(sh, copy, list) >> 32 != 0;
             // Rounded away from the maximum, and a little further: every listed token is at or above it.
             float lowest = __fadd_rd(weight.max, __fmul_rn(__fdiv_rn(threshold, weight.scale), 1.001f));
-            if (!over) known = cut_lists(sh, copy, list, weight, key_of(lowest), key_of(weight.max), limit, &cut);
+            if (!over) known = cut_lists(sh, copy, list, weight, key_of(lowest), key_of(weight.max), above.limit, &cut);
             if (known && nothing_else) return draw_from_lists(b, sh, row_index, copy, list, weight, cut, status, bits);
         }
     }

@@ -10,24 +10,26 @@ constexpr u32 ALL_LANES = 0xffffffffu;
 constexpr u32 COUNT_BINS = 1024;
 constexpr u32 MASS_BINS = 256;
 // Levels and bins of a cut over the lists of a cluster.
-constexpr u32 CUT_LEVELS = 3;
+constexpr u32 CUT_LEVELS = 2;
 constexpr u32 CUT_BINS = 64;
 
 // What a block keeps in shared memory besides its part of the row.
 struct Shared {
     // One value a warp, handed to the whole team; two generations, so that one barrier an exchange is enough.
-    u64 slots[2][32];
+    u64 slots[2][16];
     // Warp totals of a scan within the block.
-    u64 scan[32];
+    u64 scan[16];
     // Where a walk over bins ended: bin, what came before it, what is in it.
     u64 walk_bin, walk_before, walk_inside;
     // What the warp that owns a located token says: its number plus one and what precedes it; the index found plus one.
     u64 owner, owner_before, found;
     // Completions of the copies of a tile, and of what the blocks of a cluster push to each other.
-    u64 arrivals[4], exchanges[4], levels[CUT_LEVELS], arrived_lists;
-    // What they push: largest key with a lower bound, masses, number of candidates.
-    u64 pushed_max[16], pushed_mass[16], pushed_count[16], pushed_above[2][16];
-    // What they add up: the bins of each level of a cut.
+    u64 arrivals[4], exchanges[4], levels[CUT_LEVELS], listed;
+    // What they push: largest key with a lower bound, masses, number of candidates, number of listed tokens. An array
+    // serves one exchange of a road, as a fast peer may be one exchange ahead of a slow warp here.
+    u64 pushed_max[16], pushed_mass[16], pushed_count[16], pushed_listed[16];
+    // What they add up: the bins of a first, rough look at the masses, and of each level of a cut.
+    u64 rough_mass[CUT_BINS];
     u64 level_mass[CUT_LEVELS][CUT_BINS];
     u32 level_tokens[CUT_LEVELS][CUT_BINS];
     // Places handed out in every block's list.
@@ -269,7 +271,7 @@ struct Span {
 // Where this warp's value stands among the values of all warps of the team. `own` is the same in every lane.
 template <class Team>
 __device__ __noinline__ Span team_span(Team& team, u64 own) {
-    u64(&slots)[32] = team.sh.slots[team.generation & 1];
+    u64(&slots)[16] = team.sh.slots[team.generation & 1];
     team.generation += 1;
     u32 warps = warp_count();
     u32 mine = team.rank() * warps + warp_id();
@@ -289,7 +291,7 @@ __device__ __noinline__ Span team_span(Team& team, u64 own) {
 template <class Team>
 __device__ __noinline__ u64 team_max(Team& team, u64 x) {
     u64 own = warp_max(x);
-    u64(&slots)[32] = team.sh.slots[team.generation & 1];
+    u64(&slots)[16] = team.sh.slots[team.generation & 1];
     team.generation += 1;
     u32 warps = warp_count();
     if (lane_id() == 0) slots[warp_id()] = own;
@@ -308,7 +310,7 @@ template <class Team>
 __device__ __noinline__ u64 team_max_and_flag(Team& team, u32 key, bool flag) {
     u32 any = __any_sync(ALL_LANES, flag);
     u64 own = (u64)__reduce_max_sync(ALL_LANES, key) << 1 | (any ? 1 : 0);
-    u64(&slots)[32] = team.sh.slots[team.generation & 1];
+    u64(&slots)[16] = team.sh.slots[team.generation & 1];
     team.generation += 1;
     u32 warps = warp_count();
     if (lane_id() == 0) slots[warp_id()] = own;
