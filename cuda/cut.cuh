@@ -8,25 +8,20 @@
 // Most tokens of the last bin, ordered in shared memory.
 constexpr u32 MAX_ORDERED = COUNT_BINS / 4;
 
-// Puts the `n` tokens of `list.order` into their order; places behind them become 0.
+// Puts the `n` tokens of `list.order`, no more than the block has threads, into their order: each finds its place by
+// counting those ahead of it, several lanes a token where there are lanes to spare.
 __device__ __forceinline__ void order_candidates(Shared& sh, u32 n) {
     u64* order = sh.list.order;
-    u32 padded = n <= 64 ? 64 : 2u << (31 - __clz(n - 1));
-    for (u32 i = n + threadIdx.x; i < padded; i += blockDim.x) order[i] = 0;
-#pragma unroll 1
-    for (u32 size = 2; size <= padded; size <<= 1) {
-#pragma unroll 1
-        for (u32 stride = size >> 1; stride > 0; stride >>= 1) {
-            __syncthreads();
-#pragma unroll 1
-            for (u32 p = threadIdx.x; p < padded / 2; p += blockDim.x) {
-                u32 low = 2 * p - (p & (stride - 1));
-                u32 high = stride == size >> 1 ? low ^ (size - 1) : low + stride;
-                u64 a = order[low], c = order[high];
-                if (a < c) order[low] = c, order[high] = a;
-            }
-        }
-    }
+    u32 lanes = 1u << min(31 - __clz(blockDim.x / n), 5);
+    u32 token = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    u64 own = token < n ? order[token] : 0;
+    u32 ahead = 0;
+    __syncwarp();
+#pragma unroll 4
+    for (u32 i = lane; i < n; i += lanes) ahead += order[i] > own ? 1 : 0;
+    for (u32 d = lanes >> 1; d > 0; d >>= 1) ahead += __shfl_xor_sync(ALL_LANES, ahead, d);
+    __syncthreads();
+    if (token < n && lane == 0) order[ahead] = own;
     __syncthreads();
 }
 
@@ -37,12 +32,16 @@ template <class C, class W>
 __device__ __noinline__ bool cut_lists(Shared& sh, const C copy, const WarpList list, const W weight, u32 low, u32 high,
                                        u64 limit, Cut* cut) {
     u64 ahead = 0;
+    u32 inside = 0;
 #pragma unroll 1
     for (u32 level = 0;; level++) {
         if (level == CUT_LEVELS) return false;
         u32 span = high - low, shift = span < CUT_BINS ? 0 : 26 - __clz(span);
         __syncthreads();
-        if (threadIdx.x < CUT_BINS) sh.level.mass[threadIdx.x] = 0, sh.level.tokens[threadIdx.x] = 0;
+        if (threadIdx.x < CUT_BINS) {
+            for (u32 p = 0; p < 3; p++) sh.level.pieces[p][threadIdx.x] = 0;
+            sh.level.tokens[threadIdx.x] = 0;
+        }
         if (threadIdx.x == 0) completion_expect(&sh.levels[level], cluster_size() * CUT_BINS * 12);
         __syncthreads();
 #pragma unroll 1
@@ -52,12 +51,20 @@ __device__ __noinline__ bool cut_lists(Shared& sh, const C copy, const WarpList 
             if (k < low || k > high) continue;
             u32 bin = (k - low) >> shift;
             atomicAdd(&sh.level.tokens[bin], 1u);
-            atomicAdd(&sh.level.mass[bin], weight.amount(x));
+            if constexpr (!W::COUNTS) {
+                u64 m = weight.amount(x);
+                atomicAdd(&sh.level.pieces[0][bin], (u32)m & 0x3fffu);
+                atomicAdd(&sh.level.pieces[1][bin], (u32)(m >> 14) & 0x3fffu);
+                atomicAdd(&sh.level.pieces[2][bin], (u32)(m >> 28));
+            }
         }
         __syncthreads();
         for (u32 i = threadIdx.x; i < CUT_BINS * cluster_size(); i += blockDim.x) {
             u32 bin = i % CUT_BINS, to = i / CUT_BINS;
-            push_add(to, &sh.level_mass[level][bin], sh.level.mass[bin], &sh.levels[level]);
+            u64 mass = sh.level.tokens[bin];
+            if constexpr (!W::COUNTS)
+                mass = sh.level.pieces[0][bin] + ((u64)sh.level.pieces[1][bin] << 14) + ((u64)sh.level.pieces[2][bin] << 28);
+            push_add(to, &sh.level_mass[level][bin], mass, &sh.levels[level]);
             push_add(to, &sh.level_tokens[level][bin], sh.level.tokens[bin], &sh.levels[level]);
         }
         completion_wait(&sh.levels[level]);
@@ -72,7 +79,7 @@ __device__ __noinline__ bool cut_lists(Shared& sh, const C copy, const WarpList 
         if (lane > 31) return false;
         hit = __shfl_sync(ALL_LANES, hit, lane);
         ahead = __shfl_sync(ALL_LANES, before + (hit == 2 ? mass[0] : 0), lane);
-        u32 inside = __shfl_sync(ALL_LANES, hit == 2 ? tokens[1] : tokens[0], lane);
+        inside = __shfl_sync(ALL_LANES, hit == 2 ? tokens[1] : tokens[0], lane);
         low += (CUT_BINS - 2 * lane - hit) << shift;
         // The range ends with the largest key there is: near +inf the bin's own end may lie past the last key.
         u32 last = low + ((1u << shift) - 1);
@@ -104,8 +111,8 @@ __device__ __noinline__ bool cut_lists(Shared& sh, const C copy, const WarpList 
         }
     }
     // The last token in the order whose preceding mass is within the limit; MAX_ORDERED is no more than the threads.
-    u64 x = sh.list.order[threadIdx.x < MAX_ORDERED ? threadIdx.x : 0];
-    bool here = threadIdx.x < MAX_ORDERED && x != 0;
+    u64 x = sh.list.order[threadIdx.x < inside ? threadIdx.x : 0];
+    bool here = threadIdx.x < inside;
     u64 own = here ? weight.amount(value_of_key((u32)(x >> 32))) : 0;
     u64 before = ahead + block_scan_before(sh, own);
     u32 kept = (u32)block_max(sh, here && before <= limit ? threadIdx.x + 1 : 0);

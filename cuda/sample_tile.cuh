@@ -18,6 +18,7 @@ constexpr u32 MAX_CANDIDATES = COUNT_BINS / 4;
 
 // The weight of a value in a row whose largest is finite, or at +inf.
 struct Weight {
+    static constexpr bool COUNTS = false;
     float max, scale, lowest;
 
     __device__ __forceinline__ float exponent(float x) const {
@@ -221,8 +222,7 @@ __device__ __forceinline__ Above mass_above(Shared& sh, const C& copy, const Wei
     copy.part_of(warp_id(), &place, &end);
     place += lane_id() * 4;
     float max = weight.max, scale = weight.scale;
-    u32* rough = sh.level.tokens;
-    if (threadIdx.x < CUT_BINS) rough[threadIdx.x] = 0;
+    for (u32 i = threadIdx.x; i < 4 * CUT_BINS; i += blockDim.x) sh.rough[i] = 0;
     __syncthreads();
     u64 own = 0;
 #pragma unroll 1
@@ -235,7 +235,7 @@ __device__ __forceinline__ Above mass_above(Shared& sh, const C& copy, const Wei
             own += m;
             // Adding 1.5 * 2^21 leaves -4t, rounded, as the distance to its own bits.
             u32 bin = 0x4a400000u - __float_as_uint(__fadd_rn(fmaxf(t, -64.0f), 3145728.0f));
-            if (bin < CUT_BINS) atomicAdd(&rough[bin], (u32)(m >> ROUGH_SHIFT));
+            if (bin < CUT_BINS) atomicAdd(&sh.rough[bin * 4 + (lane_id() & 3)], (u32)(m >> ROUGH_SHIFT));
         }
     }
     own = warp_sum(own);
@@ -246,8 +246,11 @@ __device__ __forceinline__ Above mass_above(Shared& sh, const C& copy, const Wei
         own = warp_sum(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
         if (lane_id() < cluster_size()) push(lane_id(), &sh.pushed_mass[cluster_rank()], own, &sh.exchanges[1]);
     }
-    for (u32 i = threadIdx.x; i < CUT_BINS * cluster_size(); i += blockDim.x)
-        push_add(i / CUT_BINS, &sh.rough_mass[i % CUT_BINS], (u64)rough[i % CUT_BINS], &sh.exchanges[1]);
+    for (u32 i = threadIdx.x; i < CUT_BINS * cluster_size(); i += blockDim.x) {
+        const u32* of_bin = &sh.rough[i % CUT_BINS * 4];
+        u64 sum = (u64)of_bin[0] + of_bin[1] + of_bin[2] + of_bin[3];
+        push_add(i / CUT_BINS, &sh.rough_mass[i % CUT_BINS], sum, &sh.exchanges[1]);
+    }
     completion_wait(&sh.exchanges[1]);
     u64 whole = warp_sum(lane_id() < cluster_size() ? sh.pushed_mass[lane_id()] : 0);
     u64 limit = multiply_shift(whole, top_p, 32);
@@ -359,7 +362,7 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
         __syncthreads();
         Sums sums = push_sums(sh, own, &sh.exchanges[1]);
         if (whole_row) return draw_alone(b, sh, row_index, copy, weight, sums, status, bits);
-        if (sums.count >= params.top_k && sums.count <= MAX_CANDIDATES) {
+        if (sums.count >= params.top_k && sums.count <= min(MAX_CANDIDATES, blockDim.x)) {
             bool first = cluster_rank() == 0;
             if (first && threadIdx.x == 0) completion_expect(&sh.exchanges[2], sums.count * 8);
             for (u32 i = threadIdx.x; i < sh.candidates; i += blockDim.x)
@@ -379,7 +382,8 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
         Above above = mass_above(sh, copy, weight, params.top_p);
         if (above.threshold <= 0.0f) {
             float threshold = above.threshold;
-            WarpList list = list_tokens(copy, [&](float x) { return weight.exponent(x) >= threshold; });
+            WarpList list = list_tokens(
+                copy, [&](float x) { return __fmul_rn(__fsub_rn(x, weight.max), weight.scale) >= threshold; });
             bool over = push_listed(sh, copy, list) >> 32 != 0;
             // Rounded away from the maximum, and a little further: every listed token is at or above it.
             float lowest = __fadd_rd(weight.max, __fmul_rn(__fdiv_rn(threshold, weight.scale), 1.001f));

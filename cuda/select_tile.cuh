@@ -7,6 +7,7 @@
 
 // Every token counts one.
 struct Unit {
+    static constexpr bool COUNTS = true;
     __device__ __forceinline__ u64 amount(float) const { return 1; }
 };
 

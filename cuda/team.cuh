@@ -52,9 +52,12 @@ struct Shared {
         } list;
         // A block's bins of a level before it adds them to everyone's.
         struct {
-            u64 mass[CUT_BINS];
+            // 14 bits of each mass a piece: additions of 32 bits are what shared memory does by itself.
+            u32 pieces[3][CUT_BINS];
             u32 tokens[CUT_BINS];
         } level;
+        // A block's rough bins, four of each so that neighbouring lanes seldom meet.
+        u32 rough[4 * CUT_BINS];
         // A top list while it is put in order.
         struct {
             i32 ids[COUNT_BINS / 2];

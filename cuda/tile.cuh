@@ -201,6 +201,9 @@ struct Tile : Copy<DTYPE> {
 
     __device__ __forceinline__ u32 id_at(u32 i) const { return i; }
 
+    // Number of the warp, counted over the team, that has index i.
+    __device__ u32 warp_of(u32 i) const { return (i + this->lead) / this->part; }
+
     __device__ __forceinline__ i64 find(i64 id) const { return in_range(id, this->len) ? id : -1; }
 
     // Calls f(value) for the values of this warp; a value of -inf may come more often than it occurs.

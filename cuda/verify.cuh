@@ -74,8 +74,23 @@ __device__ Decision decide(const RowBlock& b, const VerifyBlock& v, u64 row_inde
         u64 own = row.mass(x), ceded = scale_draft(draft_mass(q), row.total);
         return own > ceded ? own - ceded : 0;
     };
-    Span left = weigh(source, residual);
-    i32 status = team_max(source.team, nan) != 0 ? SD_STATUS_NAN_DRAFT : 0;
+    Span left;
+    i32 status = 0;
+    if (draft.kind == DRAFT_ONE_HOT) {
+        // The draft cedes all of its mass and no other token any.
+        left = row.span;
+        u64 ceded = row.mass_of(draft.id);
+        if (ceded != 0) {
+            u32 owner = source.warp_of((u32)source.find(draft.id));
+            u32 mine = source.team.rank() * warp_count() + warp_id();
+            left.own -= owner == mine ? ceded : 0;
+            left.before -= owner < mine ? ceded : 0;
+            left.total -= ceded;
+        }
+    } else {
+        left = weigh(source, residual);
+        status = team_max(source.team, nan) != 0 ? SD_STATUS_NAN_DRAFT : 0;
+    }
     u64 residual_bits = bits(SD_CASE_RESIDUAL);
     if (left.total == 0) return Decision{row.draw(residual_bits), false, status};
     i64 index = locate(source, left, scale_bits(residual_bits, left.total), residual);
