@@ -31,7 +31,7 @@ fn vector(name: &str) -> (StepFile, ResultDocument) {
 
 /// The tokens a document expects, row after row.
 fn tokens(document: &ResultDocument) -> Vec<i64> {
-    document.requests.iter().flat_map(|request| request.tokens.iter().map(|&token| i64::from(token))).collect()
+    document.requests.iter().flat_map(|request| request.tokens.iter().copied()).collect()
 }
 
 /// Runs a vector's step `enqueue`d by the caller and returns the tokens.

@@ -315,7 +315,9 @@ pub fn effective_columns(platform: Platform, force_topk: usize, vocab: usize) ->
     }
     let columns = force_topk.min(vocab);
     match platform.max_force_topk() {
-        Some(limit) if columns > limit && columns < vocab => Err(Error::ForceTopK { platform, requested: columns, limit }),
+        Some(limit) if columns > limit && columns < vocab => {
+            Err(Error::ForceTopK { platform, requested: columns, limit })
+        }
         _ => Ok(columns),
     }
 }
@@ -383,7 +385,11 @@ mod tests {
                 let limit = platform.max_force_topk().expect("a platform that refuses has a limit");
                 Error::ForceTopK { platform, requested: force_topk, limit }
             };
-            assert_eq!(effective_columns(platform, force_topk, vocab), expected.ok_or_else(refused), "{platform} {force_topk}");
+            assert_eq!(
+                effective_columns(platform, force_topk, vocab),
+                expected.ok_or_else(refused),
+                "{platform} {force_topk}"
+            );
         }
     }
 }

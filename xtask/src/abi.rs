@@ -33,7 +33,8 @@ const DIALECTS: [Dialect; 2] = [
         i32: "i32",
         offset_of: "__builtin_offsetof",
         offset_guard: Some((
-            "// An NVRTC before 13.5 has no offsetof.\n#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1305\n",
+            "// An NVRTC before 13.5 has no offsetof.\n\
+             #if !defined(__CUDACC_VER_MAJOR__) || __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1305\n",
             "#endif\n",
         )),
     },

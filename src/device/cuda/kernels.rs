@@ -72,8 +72,6 @@ pub(super) struct Card {
     pub sms: u32,
     /// Largest dynamic shared memory of a block.
     pub smem_per_block_optin: usize,
-    /// Size of the second-level cache.
-    pub l2_bytes: usize,
     /// Whether launches may use clusters of blocks.
     pub clusters: bool,
     /// Whether a launch may start before the one ahead of it in the stream has ended; the kernels wait for it themselves.

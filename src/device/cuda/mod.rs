@@ -108,7 +108,6 @@ impl CudaDevice {
             compute: (major, minor),
             sms: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             smem_per_block_optin: ask(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
-            l2_bytes: ask(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as usize,
             clusters: major >= 9 && !switches.no_clusters,
             pdl: false,
         };

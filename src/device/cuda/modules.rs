@@ -46,9 +46,9 @@ impl Modules {
     }
 
     fn fill(&mut self, card: &Card, driver_version: i32) -> Result<()> {
-        let mut compiler = Compiler { card, driver_version, nvrtc: None, cache: Cache::of_user() };
-        for unit in UNITS {
-            let (image, origin) = compiler.image(unit)?;
+        let compiler = Compiler::new(card, driver_version)?;
+        for (unit, image) in UNITS.iter().zip(of_each_unit(|unit| compiler.image(unit))) {
+            let (image, origin) = image?;
             let mut module = null_mut();
             // SAFETY: the image is a whole CUBIN and outlives the call; the context is current.
             unsafe { driver::cuModuleLoadData(OP, &mut module, image.as_ptr().cast()) }.map_err(|error| {
@@ -111,22 +111,27 @@ impl Modules {
     }
 }
 
-/// Gets the machine code of a unit; finds NVRTC only once it is needed.
+/// Gets the machine code of a unit.
 struct Compiler<'a> {
     card: &'a Card,
-    driver_version: i32,
+    /// Absent where everything is embedded.
     nvrtc: Option<Nvrtc>,
     cache: Option<Cache>,
 }
 
-impl Compiler<'_> {
-    fn image(&mut self, unit: &Unit) -> Result<(Vec<u8>, String)> {
-        if let Some((arch, cubin)) = precompiled::find(unit.name, self.card.compute) {
-            return Ok((cubin.to_vec(), format!("embedded for sm_{arch}")));
-        }
-        let nvrtc = match &mut self.nvrtc {
-            Some(nvrtc) => nvrtc,
-            none => none.insert(Nvrtc::find(self.driver_version)?),
+impl<'a> Compiler<'a> {
+    fn new(card: &'a Card, driver_version: i32) -> Result<Self> {
+        let embedded = UNITS.iter().all(|unit| precompiled::find(unit.name, card.compute).is_some());
+        let nvrtc = if embedded { None } else { Some(Nvrtc::find(driver_version)?) };
+        Ok(Compiler { card, nvrtc, cache: Cache::of_user() })
+    }
+
+    fn image(&self, unit: &Unit) -> Result<(Vec<u8>, String)> {
+        let embedded = precompiled::find(unit.name, self.card.compute);
+        let nvrtc = match (embedded, &self.nvrtc) {
+            (None, Some(nvrtc)) => nvrtc,
+            (Some((arch, cubin)), _) => return Ok((cubin.to_vec(), format!("embedded for sm_{arch}"))),
+            (None, None) => return Err(unavailable(format!("no code for kernels {:?}", unit.name), Vec::new())),
         };
         let (flags, source) = (nvrtc::flags(self.card.compute), source(unit));
         let by = format!("NVRTC {} at {}", nvrtc.version_text(), nvrtc.path());
@@ -143,6 +148,17 @@ impl Compiler<'_> {
         };
         Ok((cubin, format!("compiled by {by}, {kept}")))
     }
+}
+
+/// Runs `work` for every unit, each on a thread of its own: compiling takes seconds of each.
+pub(super) fn of_each_unit<T: Send>(work: impl Fn(&'static Unit) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let started: Vec<_> = UNITS.iter().map(|unit| scope.spawn(|| work(unit))).collect();
+        let finish = |thread: std::thread::ScopedJoinHandle<'_, T>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        started.into_iter().map(finish).collect()
+    })
 }
 
 /// The text of a unit.
