@@ -6,7 +6,7 @@
 //! advancing the positions in device memory is all it takes for the next draw to be a fresh one. A graph has one shape;
 //! a smaller batch marks the rows it does not use as padding.
 
-use samedraw::device::{CpuDevice, DevPtr, Device, DeviceBuffer, RawStream, Stream};
+use samedraw::device::{CpuDevice, DeviceBuffer, Stream};
 use samedraw::pipeline::{Index, Logits, Outputs, Variant};
 use samedraw::{Limits, ParamTable, Result, Sampler, SamplingParams, Step};
 use std::sync::Arc;
@@ -15,15 +15,6 @@ const ROWS: usize = 4;
 const VOCAB: usize = 512;
 /// What the token buffer holds before a replay, to show which rows a replay wrote.
 const UNTOUCHED: i32 = -99;
-
-/// The scheduler's update of a buffer between two replays. In a real decode loop a kernel of the model does it.
-fn update<T>(device: &CpuDevice, stream: RawStream, ptr: DevPtr, values: &[T]) -> Result<()> {
-    // SAFETY: the callers' buffers hold `values.len()` elements; the wait comes before `values` can change.
-    unsafe {
-        device.copy_to_device(stream, ptr, values.as_ptr().cast(), size_of_val(values))?;
-        device.synchronize(stream)
-    }
-}
 
 fn main() -> Result<()> {
     let device = Arc::new(CpuDevice::open()?);
@@ -54,9 +45,10 @@ fn main() -> Result<()> {
     // SAFETY: the buffers outlive the captured step.
     let captured = unsafe { sampler.capture(stream.raw(), &step, Variant::Default)? };
 
+    // The scheduler's updates between replays; in a real decode loop a kernel of the model makes them.
     let mut replays = Vec::new();
     for token in 0..3 {
-        update(&device, stream.raw(), positions.ptr(), &[10i64 + token, 20 + token, 30 + token, 40 + token])?;
+        positions.write(stream.raw(), 0, &[10i64 + token, 20 + token, 30 + token, 40 + token])?;
         let mut drawn = [0i32; ROWS];
         // SAFETY: as for the capture.
         unsafe { captured.replay(stream.raw())? };
@@ -68,11 +60,11 @@ fn main() -> Result<()> {
 
     // Two requests have finished: their rows become padding (slot -1), which is neither read nor written. Request 2 has
     // moved up to row 1. At the positions of the last replay both draw what they drew then.
-    update(&device, stream.raw(), slots.ptr(), &[0i32, 2, -1, -1])?;
-    update(&device, stream.raw(), positions.ptr(), &[12i64, 32, 0, 0])?;
+    slots.write(stream.raw(), 0, &[0i32, 2, -1, -1])?;
+    positions.write(stream.raw(), 0, &[12i64, 32, 0, 0])?;
     let row_of_2: Vec<f32> = (2 * VOCAB..3 * VOCAB).map(|i| ((i * 31) % 97) as f32 * 0.05).collect();
-    update(&device, stream.raw(), logits.ptr().offset(4 * VOCAB), &row_of_2)?;
-    update(&device, stream.raw(), tokens.ptr(), &[UNTOUCHED; ROWS])?;
+    logits.write(stream.raw(), VOCAB, &row_of_2)?;
+    tokens.write(stream.raw(), 0, &[UNTOUCHED; ROWS])?;
     let mut drawn = [0i32; ROWS];
     // SAFETY: as for the capture.
     unsafe { captured.replay(stream.raw())? };

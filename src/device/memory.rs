@@ -27,16 +27,30 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
     /// # Errors
     /// As [`new`](Self::new), and whatever the copy reports.
     pub fn from_slice<T: bytemuck::NoUninit>(device: &Arc<D>, stream: RawStream, data: &[T]) -> Result<Self> {
-        let bytes: &[u8] = bytemuck::cast_slice(data);
-        let buffer = Self::new(device, bytes.len())?;
-        if !bytes.is_empty() {
-            // SAFETY: the buffer holds `bytes.len()` bytes; the source outlives the wait below.
-            unsafe {
-                device.copy_to_device(stream, buffer.ptr, bytes.as_ptr(), bytes.len())?;
-                device.synchronize(stream)?;
-            }
-        }
+        let buffer = Self::new(device, size_of_val(data))?;
+        buffer.write(stream, 0, data)?;
         Ok(buffer)
+    }
+
+    /// Copies `data` to element `start` and on, in order with the work on `stream`, waiting for the copy.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when the buffer ends before the data; whatever the copy reports.
+    pub fn write<T: bytemuck::NoUninit>(&self, stream: RawStream, start: usize, data: &[T]) -> Result<()> {
+        let bytes: &[u8] = bytemuck::cast_slice(data);
+        let offset = start.saturating_mul(size_of::<T>());
+        if offset.saturating_add(bytes.len()) > self.bytes {
+            let limit = format!("the buffer holds {}, {offset} of them before the start", self.bytes);
+            return Err(Error::argument("write", "bytes", bytes.len(), limit));
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the range lies within the buffer; the source outlives the wait.
+        unsafe {
+            self.device.copy_to_device(stream, self.ptr.offset(offset), bytes.as_ptr(), bytes.len())?;
+            self.device.synchronize(stream)
+        }
     }
 
     /// Copies the first elements back, waiting for the stream.

@@ -315,9 +315,7 @@ pub fn effective_columns(platform: Platform, force_topk: usize, vocab: usize) ->
     }
     let columns = force_topk.min(vocab);
     match platform.max_force_topk() {
-        Some(limit) if columns > limit && columns < vocab => {
-            Err(Error::ForceTopK { platform, requested: columns, limit })
-        }
+        Some(limit) if columns > limit => Err(Error::ForceTopK { platform, requested: columns, limit }),
         _ => Ok(columns),
     }
 }
@@ -369,13 +367,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_holds_for_selections_alone() {
+    fn a_limit_counts_the_columns_there_are() {
         for (platform, force_topk, vocab, expected) in [
             (Platform::Cuda, 0, 200_000, Some(200_000)),
             (Platform::Cuda, 16_384, 200_000, Some(16_384)),
             (Platform::Cuda, 16_385, 200_000, None),
-            (Platform::Cuda, 200_000, 200_000, Some(200_000)),
-            (Platform::Cuda, 200_001, 200_000, Some(200_000)),
+            (Platform::Cuda, 200_001, 200_000, None),
+            (Platform::Cuda, 200_001, 16_384, Some(16_384)),
             (Platform::Cuda, 16_384, 5, Some(5)),
             (Platform::Ascend, 4_096, 200_000, Some(4_096)),
             (Platform::Ascend, 4_097, 200_000, None),
@@ -383,7 +381,7 @@ mod tests {
         ] {
             let refused = || {
                 let limit = platform.max_force_topk().expect("a platform that refuses has a limit");
-                Error::ForceTopK { platform, requested: force_topk, limit }
+                Error::ForceTopK { platform, requested: force_topk.min(vocab), limit }
             };
             assert_eq!(
                 effective_columns(platform, force_topk, vocab),
