@@ -1,5 +1,5 @@
 // The exact end of a prefix of the order, over lists that the warps of a cluster have collected: every token above some
-// value, a few percent of the row. Two or three levels of 64 bins over the range of keys that is left, added up in
+// value, a few percent of the row. One or two levels of 64 bins over the range of keys that is left, added up in
 // every block by asynchronous reductions; once the bin in which the prefix ends is small, its tokens go to every block,
 // and each puts them in order. No barrier, and the same integers in every block.
 
@@ -16,7 +16,6 @@ __device__ __forceinline__ void order_candidates(Shared& sh, u32 n) {
     u32 token = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     u64 own = token < n ? order[token] : 0;
     u32 ahead = 0;
-    __syncwarp();
 #pragma unroll 4
     for (u32 i = lane; i < n; i += lanes) ahead += order[i] > own ? 1 : 0;
     for (u32 d = lanes >> 1; d > 0; d >>= 1) ahead += __shfl_xor_sync(ALL_LANES, ahead, d);
@@ -25,9 +24,9 @@ __device__ __forceinline__ void order_candidates(Shared& sh, u32 n) {
     __syncthreads();
 }
 
-// The end of the prefix of tokens whose preceding amount (`weight` says of what) is at most `limit`. Every token with a key of at least `low` is in
-// a list, none has a key above `high`, and the prefix ends among them. False where that cannot be told in the levels
-// there are: too many tokens share a key, or nearly.
+// The end of the prefix of tokens whose preceding amount (`weight` says of what) is at most `limit`. Every token with a
+// key of at least `low` is in a list, none has a key above `high`, and the prefix ends among them. False where that
+// cannot be told in the levels there are: too many tokens share a key, or nearly.
 template <class C, class W>
 __device__ __noinline__ bool cut_lists(Shared& sh, const C copy, const WarpList list, const W weight, u32 low, u32 high,
                                        u64 limit, Cut* cut) {
@@ -110,7 +109,7 @@ __device__ __noinline__ bool cut_lists(Shared& sh, const C copy, const WarpList 
             break;
         }
     }
-    // The last token in the order whose preceding mass is within the limit; MAX_ORDERED is no more than the threads.
+    // The last token in the order whose preceding amount is within the limit; there is a thread for each.
     u64 x = sh.list.order[threadIdx.x < inside ? threadIdx.x : 0];
     bool here = threadIdx.x < inside;
     u64 own = here ? weight.amount(value_of_key((u32)(x >> 32))) : 0;

@@ -42,12 +42,14 @@ __device__ __noinline__ Walk walk_counts(Team& team, u32 bins, u64 wanted) {
     u32 each = (bins + blockDim.x - 1) / blockDim.x;
     u32 from = threadIdx.x * each;
     u64 own = 0;
-    _Pragma("unroll 1") for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.counts[bins - 1 - i]);
+#pragma unroll 1
+    for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.counts[bins - 1 - i]);
     u64 before = block_scan_before(sh, own);
     if (threadIdx.x == 0) sh.walk_bin = ~0ull;
     __syncthreads();
     if (before < wanted && wanted <= before + own) {
-        _Pragma("unroll 1") for (u32 i = from; i < from + each && i < bins; i++) {
+#pragma unroll 1
+        for (u32 i = from; i < from + each && i < bins; i++) {
             u64 here = team_bin(team, &sh.counts[bins - 1 - i]);
             if (before + here >= wanted) {
                 sh.walk_bin = bins - 1 - i;
@@ -69,10 +71,12 @@ __device__ __noinline__ Walk walk_masses(Team& team, u32 bins, u64 ahead, u64 li
     u32 each = (bins + blockDim.x - 1) / blockDim.x;
     u32 from = threadIdx.x * each;
     u64 own = 0;
-    _Pragma("unroll 1") for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.by_mass.masses[bins - 1 - i]);
+#pragma unroll 1
+    for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.by_mass.masses[bins - 1 - i]);
     u64 before = ahead + block_scan_before(sh, own);
     u64 best = 0, best_before = 0, best_mass = 0;
-    _Pragma("unroll 1") for (u32 i = from; i < from + each && i < bins; i++) {
+#pragma unroll 1
+    for (u32 i = from; i < from + each && i < bins; i++) {
         u64 here = team_bin(team, &sh.by_mass.masses[bins - 1 - i]);
         if (before <= limit && team_bin(team, &sh.by_mass.tokens[bins - 1 - i]) != 0) {
             best = i + 1;

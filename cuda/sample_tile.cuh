@@ -133,7 +133,6 @@ __device__ __forceinline__ void draw_from_list(const RowBlock& b, Shared& sh, u6
     u64* order = sh.list.order;
     u64* masses = sh.list.masses;
     auto value = [&](u32 i) { return value_of_key((u32)(order[i] >> 32)); };
-    // Two neighbours a thread: MAX_CANDIDATES places at 256 threads and more.
     u32 each = (k + blockDim.x - 1) / blockDim.x, from = min(threadIdx.x * each, k), to = min(from + each, k);
     u64 own = 0;
 #pragma unroll 1

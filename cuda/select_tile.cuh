@@ -1,7 +1,7 @@
 // Keeps the first N tokens of a row's order, ids ascending: a cluster of blocks a row, the row in its shared memory.
-// Read once: the maxima of groups of 16 tokens, taken as they arrive, bound the N-th largest value from below; the few
-// tokens above the bound are listed, cut.cuh finds where the first N of them end, and each warp writes its own at an
-// offset from the counts of those before it. Rows the lists cannot hold (ties, few values) take the passes of descent.cuh.
+// Read once: the maxima of groups of tokens, taken as they arrive, bound the N-th largest value from below; the few tokens
+// above the bound are listed, cut.cuh finds where the first N of them end, and each warp writes its own at an offset from
+// the counts of those before it. Rows that the lists cannot hold (ties, few values) take the passes of descent.cuh.
 
 #if __CUDA_ARCH__ >= 900
 
@@ -15,15 +15,23 @@ struct Unit {
 // is the block's largest key. 0 where there are fewer groups.
 __device__ __forceinline__ u32 bound_of_groups(Shared& sh, const u32* keys, u32 need, u32* top) {
     u32 high = 0, low = ~0u;
-    for (u32 c = 0; c < CHUNKS; c++) high = umax(high, keys[c]), low = umin(low, keys[c]);
+    // Groups of nothing but -inf would stretch the range the bins have to cover; they bound nothing.
+    u32 nothing = key_of(MINUS_INF);
+    for (u32 c = 0; c < CHUNKS; c++) {
+        high = umax(high, keys[c]);
+        if (keys[c] > nothing) low = umin(low, keys[c]);
+    }
     high = (u32)block_max(sh, high);
     low = ~(u32)block_max(sh, ~low);
     *top = high;
+    if (low > high) return 0;
     u32 span = high - low, shift = span < COUNT_BINS ? 0 : 22 - __clz(span);
     for (u32 i = threadIdx.x; i < COUNT_BINS; i += blockDim.x) sh.counts[i] = 0;
     if (threadIdx.x == 0) sh.owner = 0;
     __syncthreads();
-    for (u32 c = 0; c < CHUNKS; c++) atomicAdd(&sh.counts[(keys[c] - low) >> shift], 1u);
+    for (u32 c = 0; c < CHUNKS; c++) {
+        if (keys[c] >= low) atomicAdd(&sh.counts[(keys[c] - low) >> shift], 1u);
+    }
     __syncthreads();
     u32 each = COUNT_BINS / blockDim.x, last = COUNT_BINS - 1 - threadIdx.x * each, own = 0;
     for (u32 i = 0; i < each; i++) own += sh.counts[last - i];

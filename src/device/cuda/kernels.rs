@@ -130,12 +130,12 @@ pub(super) fn launches(card: &Card, stage: &Stage<'_>) -> LaunchList {
     let one = match *stage {
         // Without a selection there is nothing to find: a copy, a block a row.
         Stage::Select(b) if b.columns == b.vocab => block_a_row(SELECT, b),
-        Stage::Select(b) => tile(card, &SELECT_TILE, b).unwrap_or_else(|| block_a_row(SELECT, b)),
+        Stage::Select(b) => tile(card, &SELECT_TILE, 8, b).unwrap_or_else(|| block_a_row(SELECT, b)),
         Stage::Argmax(b) if b.from_columns != 0 => block_a_row(ARGMAX, b),
         Stage::Argmax(b) => argmax_stream(card, b),
-        Stage::Sample(b) => tile(card, &SAMPLE_TILE, b).unwrap_or_else(|| block_a_row(SAMPLE, b)),
+        Stage::Sample(b) => tile(card, &SAMPLE_TILE, 16, b).unwrap_or_else(|| block_a_row(SAMPLE, b)),
         Stage::Remap(b, _) => block_a_row(REMAP, b),
-        Stage::Verify(b, _) => tile(card, &VERIFY_TILE, b).unwrap_or_else(|| block_a_row(VERIFY, b)),
+        Stage::Verify(b, _) => tile(card, &VERIFY_TILE, 16, b).unwrap_or_else(|| block_a_row(VERIFY, b)),
     };
     LaunchList { items: [Some(one), None, None] }
 }
@@ -170,15 +170,16 @@ fn argmax_stream(card: &Card, b: &RowBlock) -> Launch {
     Launch { unit, entry, grid: [(rows * cluster) as u32, 1, 1], block, smem: 0, cluster: cluster as u32 }
 }
 
-/// A cluster a row, the row in its shared memory; `None` where the card or the row does not allow it.
-fn tile(card: &Card, kernels: &[Kernel; 3], b: &RowBlock) -> Option<Launch> {
+/// A cluster a row, the row in its shared memory; `few` blocks while there are few rows. `None` where the card or the row
+/// does not allow it.
+fn tile(card: &Card, kernels: &[Kernel; 3], few: u64, b: &RowBlock) -> Option<Launch> {
     if !card.clusters || b.from_columns != 0 {
         return None;
     }
     let (rows, sms) = (b.rows, u64::from(card.sms));
     let (unit, entry) = kernels[b.logits_dtype.min(2) as usize];
     let bytes = if b.logits_dtype == 0 { 4 } else { 2 };
-    let mut cluster = if rows * 4 <= sms { max_cluster(card) } else { 8 };
+    let mut cluster = if rows * 4 <= sms { few.min(max_cluster(card)) } else { 8 };
     // A part below 16 KB costs more in exchanges than it saves in passes.
     while cluster > 2 && b.vocab * bytes < cluster * (16 << 10) {
         cluster /= 2;
