@@ -3,7 +3,7 @@
 // row the draw falls into. What an output needs beyond that costs its own pass, only where it is wanted. On chip: the
 // histograms and a few words a warp. Any row, any card; rows that fit a cluster take sample_tile.cu.
 
-extern "C" __global__ void __launch_bounds__(512) samedraw_sample(const __grid_constant__ RowBlock b) {
+extern "C" __global__ void __launch_bounds__(512, 1) samedraw_sample(const __grid_constant__ RowBlock b) {
     __shared__ Shared shared;
     allow_next_launch();
     wait_for_inputs();

@@ -12,55 +12,6 @@
 
 #if __CUDA_ARCH__ >= 900
 
-// Largest top-k of the second road, and the most candidates it can order.
-constexpr u32 SMALL_TOP_K = 128;
-constexpr u32 MAX_CANDIDATES = COUNT_BINS / 4;
-
-// The weight of a value in a row whose largest is finite, or at +inf.
-struct Weight {
-    static constexpr bool COUNTS = false;
-    float max, scale, lowest;
-
-    __device__ __forceinline__ float exponent(float x) const {
-        if (max == PLUS_INF) return x == PLUS_INF ? 0.0f : MINUS_INF;
-        return __fmul_rn(__fsub_rn(x, max), scale);
-    }
-    __device__ __forceinline__ u64 amount(float x) const { return mass_of_exponent(exponent(x)); }
-    // Whether a token may be kept at all.
-    __device__ __forceinline__ bool may_keep(float t) const { return t > MINUS_INF && t >= lowest; }
-    __device__ __forceinline__ u64 kept_mass(float x) const {
-        float t = exponent(x);
-        return t >= lowest ? mass_of_exponent(t) : 0;
-    }
-};
-
-// Mass of this thread's share of its warp's part, over all tokens.
-template <class C>
-__device__ __forceinline__ u64 mass_of_part(const C& copy, const Weight& weight) {
-    u32 place, end;
-    copy.part_of(warp_id(), &place, &end);
-    place += lane_id() * 4;
-    u64 own = 0;
-    if (weight.max != PLUS_INF && weight.lowest == MINUS_INF) {
-        float max = weight.max, scale = weight.scale;
-#pragma unroll 1
-        for (; place < end; place += 128) {
-            float x[4];
-            copy.load4(place, x);
-            for (u32 e = 0; e < 4; e++) own += mass_of_exponent(__fmul_rn(__fsub_rn(x[e], max), scale));
-        }
-    } else {
-#pragma unroll 1
-        for (; place < end; place += 128) {
-            float x[4];
-            copy.load4(place, x);
-#pragma unroll 1
-            for (u32 e = 0; e < 4; e++) own += weight.kept_mass(copy.value(place + e));
-        }
-    }
-    return own;
-}
-
 // The first road from the masses on.
 template <class C>
 __device__ __forceinline__ void draw_alone(const RowBlock& b, Shared& sh, u64 row_index, const C& copy,
@@ -103,58 +54,15 @@ __device__ __forceinline__ void draw_alone(const RowBlock& b, Shared& sh, u64 ro
     }
 }
 
-// Collects this block's tokens at or above `bound` into its list, in no particular order.
-template <class C>
-__device__ __forceinline__ void collect(Shared& sh, const C& copy, u32 bound) {
-    float lowest = value_of_key(bound);
-    u32 place, end;
-    copy.part_of(warp_id(), &place, &end);
-    place += lane_id() * 4;
-#pragma unroll 2
-    for (; place < end; place += 128) {
-        float x[4];
-        copy.load4(place, x);
-        if (fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3])) < lowest) continue;
-#pragma unroll 1
-        for (u32 e = 0; e < 4; e++) {
-            float y = copy.value(place + e);
-            u32 index = place + e - copy.lead;
-            if (!(y >= lowest) || index >= copy.len) continue;
-            u32 at = atomicAdd(&sh.candidates, 1u);
-            if (at < MAX_CANDIDATES) sh.list.masses[at] = (u64)key_of(y) << 32 | ~index;
-        }
-    }
-}
-
-// The second road from the ordered candidates on, by the first block. The first `k` of the order are what top-k keeps;
-// top-p looks at a total of `whole`, 0 meaning that of those k.
+// The second road from the ordered candidates on, by the first block.
 __device__ __forceinline__ void draw_from_list(const RowBlock& b, Shared& sh, u64 row_index, const Weight& weight,
-                                               const Params& params, u32 n, u32 k, u64 whole, i32 status, u64 bits) {
+                                               const Params& params, u64 whole, i32 status, u64 bits) {
     u64* order = sh.list.order;
     u64* masses = sh.list.masses;
     auto value = [&](u32 i) { return value_of_key((u32)(order[i] >> 32)); };
-    u32 each = (k + blockDim.x - 1) / blockDim.x, from = min(threadIdx.x * each, k), to = min(from + each, k);
-    u64 own = 0;
-#pragma unroll 1
-    for (u32 i = from; i < to; i++) own += masses[i] = mass_of_exponent(weight.exponent(value(i)));
-    u64 before = block_scan_before(sh, own);
-    if (threadIdx.x == blockDim.x - 1) sh.owner_before = before + own;
-    if (threadIdx.x == 0) sh.owner = 0, sh.found = 0;
-    __syncthreads();
-    u64 limit = ~0ull;
-    if (params.top_p != SD_TOP_P_OFF) limit = multiply_shift(whole != 0 ? whole : sh.owner_before, params.top_p, 32);
-    // What is kept is a prefix; the last thread that keeps anything knows its length and its mass.
-    u32 kept = 0;
-    u64 mass = 0;
-#pragma unroll 1
-    for (u32 i = from; i < to; i++) {
-        if (before > limit || !weight.may_keep(weight.exponent(value(i)))) break;
-        before += masses[i];
-        kept = i + 1;
-        mass = before;
-    }
-    kept = (u32)block_max(sh, kept);
-    mass = block_max(sh, mass);
+    Kept all = keep_candidates(sh, weight, params, whole);
+    u32 kept = all.count;
+    u64 mass = all.mass;
     float l = log2_total(mass);
     u64 target = scale_bits(bits, mass);
 #pragma unroll 1
@@ -193,7 +101,7 @@ __device__ __forceinline__ void draw_from_list(const RowBlock& b, Shared& sh, u6
     }
 }
 
-// The last road; `known` is what top-p keeps, where that is all the row asks for and it is known.
+// The last road; `known` is what top-k and top-p keep, where a shorter way has found that.
 template <u32 DTYPE>
 __device__ __noinline__ void sample_any(const RowBlock& b, Shared& sh, u64 row_index, const Params params,
                                         const Copy<DTYPE> copy, u64 mask, float max, i32 status, const Cut* known) {
@@ -202,67 +110,6 @@ __device__ __noinline__ void sample_any(const RowBlock& b, Shared& sh, u64 row_i
     sample_row(b, row_index, params, source, max, status, known);
     // A peer may still be reading this block's memory.
     team.sync();
-}
-
-// Mass of the cluster's tokens, and an exponent above which more than `top_p` of it lies; +inf where none was found. The
-// masses are also added up in bins of a quarter of an octave, cut off at 2^-16 of the largest: what the bins hold is
-// never more than the truth, so the bin in which they pass the limit is low enough.
-struct Above {
-    u64 whole, limit;
-    float threshold;
-};
-
-// Units of a rough mass: 2^24 of a mass.
-constexpr u32 ROUGH_SHIFT = 24;
-
-template <class C>
-__device__ __forceinline__ Above mass_above(Shared& sh, const C& copy, const Weight& weight, u64 top_p) {
-    u32 place, end;
-    copy.part_of(warp_id(), &place, &end);
-    place += lane_id() * 4;
-    float max = weight.max, scale = weight.scale;
-    for (u32 i = threadIdx.x; i < 4 * CUT_BINS; i += blockDim.x) sh.rough[i] = 0;
-    __syncthreads();
-    u64 own = 0;
-#pragma unroll 1
-    for (; place < end; place += 128) {
-        float x[4];
-        copy.load4(place, x);
-        for (u32 e = 0; e < 4; e++) {
-            float t = __fmul_rn(__fsub_rn(x[e], max), scale);
-            u64 m = mass_of_exponent(t);
-            own += m;
-            // Adding 1.5 * 2^21 leaves -4t, rounded, as the distance to its own bits.
-            u32 bin = 0x4a400000u - __float_as_uint(__fadd_rn(fmaxf(t, -64.0f), 3145728.0f));
-            if (bin < CUT_BINS) atomicAdd(&sh.rough[bin * 4 + (lane_id() & 3)], (u32)(m >> ROUGH_SHIFT));
-        }
-    }
-    own = warp_sum(own);
-    if (lane_id() == 0) sh.scan[warp_id()] = own;
-    if (threadIdx.x == 0) completion_expect(&sh.exchanges[1], cluster_size() * 8 * (1 + CUT_BINS));
-    __syncthreads();
-    if (warp_id() == 0) {
-        own = warp_sum(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
-        if (lane_id() < cluster_size()) push(lane_id(), &sh.pushed_mass[cluster_rank()], own, &sh.exchanges[1]);
-    }
-    for (u32 i = threadIdx.x; i < CUT_BINS * cluster_size(); i += blockDim.x) {
-        const u32* of_bin = &sh.rough[i % CUT_BINS * 4];
-        u64 sum = (u64)of_bin[0] + of_bin[1] + of_bin[2] + of_bin[3];
-        push_add(i / CUT_BINS, &sh.rough_mass[i % CUT_BINS], sum, &sh.exchanges[1]);
-    }
-    completion_wait(&sh.exchanges[1]);
-    u64 whole = warp_sum(lane_id() < cluster_size() ? sh.pushed_mass[lane_id()] : 0);
-    u64 limit = multiply_shift(whole, top_p, 32);
-    u64 first = sh.rough_mass[2 * lane_id()], second = sh.rough_mass[2 * lane_id() + 1];
-    u64 through = warp_scan(first + second);
-    u32 past = __ballot_sync(ALL_LANES, through << ROUGH_SHIFT > limit);
-    float threshold = PLUS_INF;
-    if (past != 0) {
-        u32 lane = __ffs((i32)past) - 1;
-        bool already = __shfl_sync(ALL_LANES, (through - second) << ROUGH_SHIFT > limit ? 1 : 0, lane) != 0;
-        threshold = -((float)(2 * lane + (already ? 0 : 1)) + 0.5f) * 0.25f;
-    }
-    return Above{whole, limit, threshold};
 }
 
 // The third road from the cut on: masses of the kept tokens, the draw. `sh.candidates` counts them.
@@ -328,20 +175,19 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
     bool fresh = false;
     u64 bits = 0;
     if (found.state == ROW_LIVE && b.positions != 0 && forced_token(b, row_index) == -1) {
-        fresh = b.columns == b.vocab;
+        fresh = true;
         bits = draw_bits(b, row_index, row_index, 0, params.seed, SD_CASE_FRESH);
     }
-    bool small_k = fresh && params.top_k <= SMALL_TOP_K && params.top_k < b.vocab &&
-                   (b.raw_logprobs | b.dense | b.kept_ids) == 0;
-    u32 need = small_k ? ((u32)params.top_k + cluster_size() - 1) / cluster_size() : 1;
-    small_k = small_k && need <= 32 && offers(need) * warp_count() <= 64;
+    bool all_columns = found.state == ROW_LIVE && b.columns == b.vocab;
+    u32 need = all_columns ? small_need(params, b.vocab) : 0;
+    bool small_k = need != 0 && fresh && (b.raw_logprobs | b.dense | b.kept_ids) == 0;
     if (readable) copy.fill_ends();
     __syncthreads();
     bool nan = false;
     float max = MINUS_INF;
     const u32* mask = found.state == ROW_LIVE ? (const u32*)found.mask : 0;
     if (readable) max = copy.arrive(sh.arrivals, mask, &nan);
-    Agreed agreed = push_max(sh, max, nan, small_k ? need : 1);
+    Agreed agreed = push_max(sh, max, nan, need != 0 ? need : 1);
     if (found.state != ROW_LIVE) {
         if (found.state == ROW_BAD) store_bad(b, row_index, Cluster(sh));
         return;
@@ -350,7 +196,7 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
     Weight weight = {agreed.max, params.scale, params.min_exponent};
     bool nothing_else =
         (b.ranks | b.kept_counts | b.raw_logprobs | b.sum_smaller_probs | b.top_width | b.dense | b.kept_ids) == 0;
-    bool whole_row = fresh && nothing_else && params.top_k == SD_TOP_K_OFF && params.top_p == SD_TOP_P_OFF;
+    bool whole_row = fresh && all_columns && nothing_else && params.top_k == SD_TOP_K_OFF && params.top_p == SD_TOP_P_OFF;
     bool joint = small_k && params.top_p != SD_TOP_P_OFF && !params.top_k_first;
     if (agreed.max != MINUS_INF && (whole_row || small_k)) {
         u64 own = 0;
@@ -361,33 +207,21 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
         __syncthreads();
         Sums sums = push_sums(sh, own, &sh.exchanges[1]);
         if (whole_row) return draw_alone(b, sh, row_index, copy, weight, sums, status, bits);
-        if (sums.count >= params.top_k && sums.count <= min(MAX_CANDIDATES, blockDim.x)) {
-            bool first = cluster_rank() == 0;
-            if (first && threadIdx.x == 0) completion_expect(&sh.exchanges[2], sums.count * 8);
-            for (u32 i = threadIdx.x; i < sh.candidates; i += blockDim.x)
-                push(0, &sh.list.order[sums.count_before + i], sh.list.masses[i], &sh.exchanges[2]);
-            if (!first) return;
-            completion_wait(&sh.exchanges[2]);
-            order_candidates(sh, sums.count);
-            return draw_from_list(b, sh, row_index, weight, params, sums.count, (u32)params.top_k,
-                                  joint ? sums.mass : 0, status, bits);
+        if (gather_candidates(sh, sums, params.top_k)) {
+            if (cluster_rank() != 0) return;
+            return draw_from_list(b, sh, row_index, weight, params, joint ? sums.mass : 0, status, bits);
         }
     }
     Cut cut;
     bool known = false;
-    if (fresh && params.top_k == SD_TOP_K_OFF && params.top_p != SD_TOP_P_OFF && agreed.max != MINUS_INF &&
-        agreed.max != PLUS_INF && copy.end_place - copy.first_place <= 0xffff) {
-        __syncthreads();
-        Above above = mass_above(sh, copy, weight, params.top_p);
-        if (above.threshold <= 0.0f) {
-            float threshold = above.threshold;
-            WarpList list = list_tokens(
-                copy, [&](float x) { return __fmul_rn(__fsub_rn(x, weight.max), weight.scale) >= threshold; });
-            bool over = push_listed(sh, copy, list) >> 32 != 0;
-            // Rounded away from the maximum, and a little further: every listed token is at or above it.
-            float lowest = __fadd_rd(weight.max, __fmul_rn(__fdiv_rn(threshold, weight.scale), 1.001f));
-            if (!over) known = cut_lists(sh, copy, list, weight, key_of(lowest), key_of(weight.max), above.limit, &cut);
-            if (known && nothing_else) return draw_from_lists(b, sh, row_index, copy, list, weight, cut, status, bits);
+    if (all_columns && !small_k && agreed.max != MINUS_INF) {
+        if (fresh && nothing_else && params.top_k == SD_TOP_K_OFF && params.top_p != SD_TOP_P_OFF &&
+            agreed.max != PLUS_INF) {
+            WarpList list;
+            if (cut_top_p(sh, copy, weight, params.top_p, &list, &cut))
+                return draw_from_lists(b, sh, row_index, copy, list, weight, cut, status, bits);
+        } else {
+            known = cut_filters(sh, copy, weight, params, agreed.bound, need != 0, &cut);
         }
     }
     sample_any<DTYPE>(b, sh, row_index, params, copy, found.mask, agreed.max, status, known ? &cut : 0);

@@ -22,7 +22,7 @@ __device__ void select_row(const RowBlock& b, u64 row_index, const Resolved& fou
     if (writes_scalars(source.team)) store<i32>(b.column_status, row_index, status);
 }
 
-extern "C" __global__ void __launch_bounds__(512) samedraw_select(const __grid_constant__ RowBlock b) {
+extern "C" __global__ void __launch_bounds__(512, 1) samedraw_select(const __grid_constant__ RowBlock b) {
     __shared__ Shared shared;
     allow_next_launch();
     wait_for_inputs();

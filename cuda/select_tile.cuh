@@ -25,24 +25,36 @@ __device__ __forceinline__ u32 bound_of_groups(Shared& sh, const u32* keys, u32 
     low = ~(u32)block_max(sh, ~low);
     *top = high;
     if (low > high) return 0;
-    u32 span = high - low, shift = span < COUNT_BINS ? 0 : 22 - __clz(span);
-    for (u32 i = threadIdx.x; i < COUNT_BINS; i += blockDim.x) sh.counts[i] = 0;
-    if (threadIdx.x == 0) sh.owner = 0;
-    __syncthreads();
-    for (u32 c = 0; c < CHUNKS; c++) {
-        if (keys[c] >= low) atomicAdd(&sh.counts[(keys[c] - low) >> shift], 1u);
+    u32 ahead = 0;
+#pragma unroll 1
+    for (u32 pass = 0;; pass++) {
+        u32 span = high - low, shift = span < COUNT_BINS ? 0 : 22 - __clz(span);
+        __syncthreads();
+        for (u32 i = threadIdx.x; i < COUNT_BINS; i += blockDim.x) sh.counts[i] = 0;
+        if (threadIdx.x == 0) sh.owner = 0;
+        __syncthreads();
+        for (u32 c = 0; c < CHUNKS; c++) {
+            if (keys[c] >= low && keys[c] <= high) atomicAdd(&sh.counts[(keys[c] - low) >> shift], 1u);
+        }
+        __syncthreads();
+        u32 each = COUNT_BINS / blockDim.x, last = COUNT_BINS - 1 - threadIdx.x * each, own = 0;
+        for (u32 i = 0; i < each; i++) own += sh.counts[last - i];
+        u32 before = ahead + (u32)block_scan_before(sh, own);
+        if (before < need && need <= before + own) {
+            u32 bin = last;
+            while (before + sh.counts[bin] < need) before += sh.counts[bin--];
+            sh.owner = low + (bin << shift);
+            sh.owner_before = before;
+        }
+        __syncthreads();
+        u32 bound = (u32)sh.owner;
+        // Values of both signs leave wide bins: a second look inside the one found.
+        if (bound == 0 || shift <= 10 || pass == 1) return bound;
+        ahead = (u32)sh.owner_before;
+        low = bound;
+        u32 end = low + ((1u << shift) - 1);
+        if (end >= low && end < high) high = end;
     }
-    __syncthreads();
-    u32 each = COUNT_BINS / blockDim.x, last = COUNT_BINS - 1 - threadIdx.x * each, own = 0;
-    for (u32 i = 0; i < each; i++) own += sh.counts[last - i];
-    u32 before = (u32)block_scan_before(sh, own);
-    if (before < need && need <= before + own) {
-        u32 bin = last;
-        while (before + sh.counts[bin] < need) before += sh.counts[bin--];
-        sh.owner = low + (bin << shift);
-    }
-    __syncthreads();
-    return (u32)sh.owner;
 }
 
 // The road for every row.

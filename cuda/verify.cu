@@ -2,7 +2,7 @@
 // Passes over the row as in sampling; a rejected draft costs two more, for the residual masses and the draw. The
 // number of finished rows is counted in the first word of the scratch memory, which is 0 before and after.
 
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(512, 1)
 samedraw_verify(const __grid_constant__ RowBlock b, const __grid_constant__ VerifyBlock v) {
     __shared__ Shared shared;
     allow_next_launch();

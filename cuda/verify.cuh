@@ -144,9 +144,10 @@ __device__ void settle(const RowBlock& b, const VerifyBlock& v, u64 request) {
 // A row's part.
 template <class Source>
 __device__ void verify_row(const RowBlock& b, const VerifyBlock& v, u64 row_index, const Resolved& found,
-                           const Place& place, const Draft& draft, const Source& source, float max, i32 status) {
+                           const Place& place, const Draft& draft, const Source& source, float max, i32 status,
+                           const Cut* known = 0) {
     Row<Source> row(source);
-    row.process(b.columns, found.params, max, status);
+    row.process(b.columns, found.params, max, status, known);
     Decision decision = decide(b, v, row_index, place, found.params.seed, row, draft);
     if (writes_scalars(source.team)) store<i32>(v.row_accepts, row_index, decision.accepts ? 1 : 0);
     store_row(b, row_index, row, decision.token, row.status | decision.status);

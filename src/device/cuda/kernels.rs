@@ -32,12 +32,12 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("select_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f32.cu"),
     unit!("select_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f16.cu"),
     unit!("select_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_bf16.cu"),
-    unit!("sample_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "sample.cuh" "sample_tile.cuh" "sample_f32.cu"),
-    unit!("sample_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "sample.cuh" "sample_tile.cuh" "sample_f16.cu"),
-    unit!("sample_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "sample.cuh" "sample_tile.cuh" "sample_bf16.cu"),
-    unit!("verify_f32": "tile.cuh" "exchange.cuh" "verify.cuh" "verify_tile.cuh" "verify_f32.cu"),
-    unit!("verify_f16": "tile.cuh" "exchange.cuh" "verify.cuh" "verify_tile.cuh" "verify_f16.cu"),
-    unit!("verify_bf16": "tile.cuh" "exchange.cuh" "verify.cuh" "verify_tile.cuh" "verify_bf16.cu"),
+    unit!("sample_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_f32.cu"),
+    unit!("sample_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_f16.cu"),
+    unit!("sample_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_bf16.cu"),
+    unit!("verify_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_f32.cu"),
+    unit!("verify_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_f16.cu"),
+    unit!("verify_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_bf16.cu"),
 ];
 
 type Kernel = (usize, &'static CStr);
