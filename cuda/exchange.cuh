@@ -91,6 +91,8 @@ struct Sums {
 
 __device__ __forceinline__ Sums push_sums(Shared& sh, u64 mass, u64* exchange) {
     mass = warp_sum(mass);
+    // Slower warps may still be reading what the scan before this one left.
+    __syncthreads();
     if (lane_id() == 0) sh.scan[warp_id()] = mass;
     if (threadIdx.x == 0) completion_expect(exchange, cluster_size() * 16);
     __syncthreads();
