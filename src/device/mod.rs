@@ -30,17 +30,22 @@ use std::sync::Arc;
 mod absent;
 #[cfg(feature = "cpu")]
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod memory;
 
 pub use absent::Absent;
 #[cfg(feature = "cpu")]
 pub use cpu::CpuDevice;
+#[cfg(feature = "cuda")]
+pub use cuda::CudaDevice;
 pub use memory::{DeviceBuffer, Stream};
 
 /// The CPU device, absent from this build.
 #[cfg(not(feature = "cpu"))]
 pub type CpuDevice = Absent<0>;
 /// The CUDA device, absent from this build.
+#[cfg(not(feature = "cuda"))]
 pub type CudaDevice = Absent<1>;
 /// The Ascend device, absent from this build.
 pub type AscendDevice = Absent<2>;
