@@ -1,10 +1,10 @@
 //! The kernels of a card, ready to launch: embedded, from the cache, or compiled now.
 
-use super::cache::Cache;
 use super::context::Context;
 use super::kernels::{self, Card, Launch, UNITS, Unit};
 use super::nvrtc::{self, Nvrtc};
 use super::{driver, precompiled, unavailable};
+use crate::device::cache::Cache;
 use crate::error::{Error, Result};
 use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
 use std::ffi::CStr;
@@ -59,7 +59,7 @@ impl Modules {
     }
 
     fn fill(&mut self, card: &Card, driver_version: i32) -> Result<()> {
-        let mut compiler = Compiler { card, driver_version, nvrtc: None, cache: Cache::of_user() };
+        let mut compiler = Compiler { card, driver_version, nvrtc: None, cache: Cache::of_user("cubin") };
         for unit in UNITS {
             let (image, origin) = compiler.image(unit)?;
             let mut module = null_mut();
