@@ -2,6 +2,16 @@
 // One pass over the row: each thread keeps its first largest value and whether it saw a NaN; a value's key and its index,
 // inverted, make one integer whose maximum over the team is the answer.
 
+__device__ __forceinline__ void store_argmax(const RowBlock& b, u64 row_index, float max, u32 id, bool nan, i32 status) {
+    status |= (nan ? SD_STATUS_NAN_LOGITS : 0) | (max == PLUS_INF ? SD_STATUS_INF_LOGITS : 0);
+    bool empty = max == MINUS_INF;
+    store_token(b, row_index, empty ? -1 : (i64)id);
+    store<float>(b.logprobs, row_index, empty ? MINUS_INF : 0.0f);
+    store<i32>(b.ranks, row_index, empty ? 0 : 1);
+    store<i32>(b.kept_counts, row_index, empty ? 0 : 1);
+    store<i32>(b.status, row_index, status | (empty ? SD_STATUS_EMPTY_ROW : 0));
+}
+
 template <class Source>
 __device__ void argmax_row(const RowBlock& b, u64 row_index, const Resolved& found, const Source& source) {
     float max = MINUS_INF;
@@ -17,15 +27,8 @@ __device__ void argmax_row(const RowBlock& b, u64 row_index, const Resolved& fou
     });
     u64 best = team_max(source.team, (u64)key_of(max) << 32 | (u32)~at);
     bool any_nan = team_max(source.team, nan ? 1 : 0) != 0;
-    if (!writes_scalars(source.team)) return;
-    max = value_of_key((u32)(best >> 32));
-    i32 status = found.known | (any_nan ? SD_STATUS_NAN_LOGITS : 0) | (max == PLUS_INF ? SD_STATUS_INF_LOGITS : 0);
-    bool empty = max == MINUS_INF;
-    store_token(b, row_index, empty ? -1 : (i64)source.id_at(~(u32)best));
-    store<float>(b.logprobs, row_index, empty ? MINUS_INF : 0.0f);
-    store<i32>(b.ranks, row_index, empty ? 0 : 1);
-    store<i32>(b.kept_counts, row_index, empty ? 0 : 1);
-    store<i32>(b.status, row_index, status | (empty ? SD_STATUS_EMPTY_ROW : 0));
+    if (writes_scalars(source.team))
+        store_argmax(b, row_index, value_of_key((u32)(best >> 32)), source.id_at(~(u32)best), any_nan, found.known);
 }
 
 extern "C" __global__ void __launch_bounds__(512) samedraw_argmax(const __grid_constant__ RowBlock b) {

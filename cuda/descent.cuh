@@ -1,18 +1,12 @@
-// Radix descent: finds the last token of a prefix of the order, by count or by mass, without sorting. Three levels of
-// 11, 11 and 10 key bits; at each the bins hold the count (and the mass) of the tokens whose higher bits match the path
+// Radix descent: finds the last token of a prefix of the order, by count or by mass, without sorting. Four levels of
+// 8 key bits; at each the bins hold the count (and the mass) of the tokens whose higher bits match the path
 // so far, and the walk from the highest bin down finds the bin the prefix ends in.
 
-constexpr u32 LEVEL_SHIFT[3] = {21, 10, 0};
-constexpr u32 LEVEL_BITS[3] = {11, 11, 10};
-
 template <class Team>
-__device__ __noinline__ void clear_bins(Team& team, bool masses) {
+__device__ __noinline__ void clear_bins(Team& team) {
     // Peers may still be reading the bins of the level before.
     team.sync();
-    for (u32 i = threadIdx.x; i < BINS; i += blockDim.x) {
-        team.sh.counts[i] = 0;
-        if (masses) team.sh.masses[i] = 0;
-    }
+    for (u32 i = threadIdx.x; i < COUNT_BINS; i += blockDim.x) team.sh.counts[i] = 0;
     __syncthreads();
 }
 
@@ -75,12 +69,12 @@ __device__ __noinline__ Walk walk_masses(Team& team, u32 bins, u64 ahead, u64 li
     u32 each = (bins + blockDim.x - 1) / blockDim.x;
     u32 from = threadIdx.x * each;
     u64 own = 0;
-    _Pragma("unroll 1") for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.masses[bins - 1 - i]);
+    _Pragma("unroll 1") for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.by_mass.masses[bins - 1 - i]);
     u64 before = ahead + block_scan_before(sh, own);
     u64 best = 0, best_before = 0, best_mass = 0;
     _Pragma("unroll 1") for (u32 i = from; i < from + each && i < bins; i++) {
-        u64 here = team_bin(team, &sh.masses[bins - 1 - i]);
-        if (before <= limit && team_bin(team, &sh.counts[bins - 1 - i]) != 0) {
+        u64 here = team_bin(team, &sh.by_mass.masses[bins - 1 - i]);
+        if (before <= limit && team_bin(team, &sh.by_mass.tokens[bins - 1 - i]) != 0) {
             best = i + 1;
             best_before = before;
             best_mass = here;
@@ -108,6 +102,19 @@ __device__ u32 nth_tie(const Source& source, Cut cut, u32 key, u64 n, u64 ties) 
     return source.id_at((u32)locate(source, span, n - 1, tie));
 }
 
+// Adds a token to its bin for each lane that has one. Tokens of a warp often share their bin: one addition serves all
+// of them.
+__device__ __forceinline__ void count_together(u32* counts, u32 bin, bool has) {
+    u32 left = __ballot_sync(ALL_LANES, has);
+    while (left != 0) {
+        u32 first = __ffs((i32)left) - 1;
+        u32 shared_bin = __shfl_sync(ALL_LANES, bin, first);
+        u32 same = __ballot_sync(ALL_LANES, has && bin == shared_bin);
+        if (lane_id() == first) atomicAdd(&counts[bin], (u32)__popc(same));
+        left &= ~same;
+    }
+}
+
 // The prefix of the first n tokens within `cut`; `cut` itself when it has no more than n.
 template <class Source>
 __device__ __noinline__ Cut cut_by_count(const Source& source, Cut cut, u64 n) {
@@ -116,20 +123,24 @@ __device__ __noinline__ Cut cut_by_count(const Source& source, Cut cut, u64 n) {
     u32 prefix = 0;
     u64 left = n, ties = 0;
 #pragma unroll 1
-    for (u32 level = 0; level < 3; level++) {
-        u32 shift = LEVEL_SHIFT[level], bits = LEVEL_BITS[level];
-        clear_bins(source.team, false);
-        source.each([&](u32, u32 id, float x) {
-            u32 k = key_of(x);
-            if (cut.has(k, id) && (level == 0 || k >> (shift + bits) == prefix))
-                atomicAdd(&sh.counts[k >> shift & ((1u << bits) - 1)], 1u);
+    for (u32 level = 0; level < 4; level++) {
+        u32 shift = 24 - 8 * level;
+        clear_bins(source.team);
+        source.steps([&](const Group<Source::WIDTH>& v) {
+#pragma unroll 1
+            for (u32 e = 0; e < Source::WIDTH; e++) {
+                bool has = v.valid >> e & 1;
+                u32 k = key_of(v.x[e]);
+                if (has) has = cut.has(k, source.id_at(v.first + e)) && (level == 0 || k >> shift >> 8 == prefix);
+                count_together(sh.counts, k >> shift & 255, has);
+            }
         });
         source.team.sync();
-        Walk walk = walk_counts(source.team, 1u << bits, left);
+        Walk walk = walk_counts(source.team, 256, left);
         if (walk.bin < 0) return cut;
         left -= walk.before;
         ties = walk.inside;
-        prefix = prefix << bits | (u32)walk.bin;
+        prefix = prefix << 8 | (u32)walk.bin;
     }
     return Cut{prefix, nth_tie(source, cut, prefix, left, ties)};
 }
@@ -141,25 +152,25 @@ __device__ __noinline__ Cut cut_by_mass(const Source& source, Cut cut, u64 limit
     u32 prefix = 0;
     u64 ahead = 0, inside = 0, ties = 0;
 #pragma unroll 1
-    for (u32 level = 0; level < 3; level++) {
-        u32 shift = LEVEL_SHIFT[level], bits = LEVEL_BITS[level];
-        clear_bins(source.team, true);
+    for (u32 level = 0; level < 4; level++) {
+        u32 shift = 24 - 8 * level;
+        clear_bins(source.team);
         source.each([&](u32, u32 id, float x) {
             u32 k = key_of(x);
-            if (cut.has(k, id) && (level == 0 || k >> (shift + bits) == prefix)) {
-                u32 bin = k >> shift & ((1u << bits) - 1);
-                atomicAdd(&sh.counts[bin], 1u);
+            if (cut.has(k, id) && (level == 0 || k >> shift >> 8 == prefix)) {
+                u32 bin = k >> shift & 255;
+                atomicAdd(&sh.by_mass.tokens[bin], 1u);
                 u64 m = mass(x);
-                if (m != 0) atomicAdd(&sh.masses[bin], m);
+                if (m != 0) atomicAdd(&sh.by_mass.masses[bin], m);
             }
         });
         source.team.sync();
-        Walk walk = walk_masses(source.team, 1u << bits, ahead, limit);
+        Walk walk = walk_masses(source.team, MASS_BINS, ahead, limit);
         if (walk.bin < 0) return cut;
         ahead = walk.before;
         inside = walk.inside;
-        ties = team_bin(source.team, &sh.counts[walk.bin]);
-        prefix = prefix << bits | (u32)walk.bin;
+        ties = team_bin(source.team, &sh.by_mass.tokens[walk.bin]);
+        prefix = prefix << 8 | (u32)walk.bin;
     }
     // All tokens of the last bin share one key, hence one mass.
     u64 one = inside / ties;

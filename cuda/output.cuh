@@ -1,7 +1,7 @@
 // Writing a row's results: every slot that a row owns is written, for a bad row too.
 
-// Top lists up to this long are put in order in shared memory (in place of the bins), longer ones where they lie.
-constexpr u32 SORT_IN_SHARED = 1024;
+// Top lists up to this long are put in order in shared memory, longer ones where they lie.
+constexpr u32 SORT_IN_SHARED = COUNT_BINS / 2;
 
 // Puts `n` (id, value) pairs into the order of tokens, by one block: a bitonic network over the next power of two, in
 // which pairs past the end count as last.
@@ -47,9 +47,9 @@ __device__ void store_top(const RowBlock& b, u64 row_index, const R& row) {
     float* logprobs = (float*)b.top_logprobs + row_index * width;
     u64 used = 0;
     if (row.total > 0) {
-        Cut wanted = shorter(row.kept, cut_by_count(row.source, row.kept, width));
+        Cut wanted = shorter(row.cut, cut_by_count(row.source, row.cut, width));
         used = compact(
-            row.source, [&](u32, u32 id, float x) { return wanted.has(key_of(x), id); },
+            row.source, [&](u32, u32 id, float x) { return wanted.has(key_of(x), id) && row.keeps(id, x); },
             [&](u64 place, u32, u32 id, float x) {
                 ids[place] = (i32)id;
                 logprobs[place] = x;
@@ -61,8 +61,8 @@ __device__ void store_top(const RowBlock& b, u64 row_index, const R& row) {
     if (team.rank() == 0) {
         // The list is taken in one stride a thread when it goes through shared memory.
         bool in_shared = used <= SORT_IN_SHARED;
-        i32* own_ids = in_shared ? (i32*)team.sh.masses : ids;
-        float* own_values = in_shared ? (float*)team.sh.masses + SORT_IN_SHARED : logprobs;
+        i32* own_ids = in_shared ? team.sh.top.ids : ids;
+        float* own_values = in_shared ? team.sh.top.values : logprobs;
         if (in_shared) {
             for (u32 i = threadIdx.x; i < used; i += blockDim.x) own_ids[i] = ids[i], own_values[i] = logprobs[i];
         }
@@ -112,7 +112,9 @@ __device__ float raw_logprob(const RowBlock& b, u64 row_index, typename Source::
     u64 logits_row = (u64)load_index_or_self(b.gather, b.gather_width, row_index);
     Global<typename Source::Team> source(team, logits_at(b, logits_row), 0, 0, b.logits_dtype, b.vocab);
     Row<Global<typename Source::Team>> row(source);
-    row.process(b.vocab, keep_all(), 0);
+    i32 status = 0;
+    float max = row_max(source, &status);
+    row.process(b.vocab, keep_all(), max, status);
     return row.logprob(token);
 }
 
@@ -124,7 +126,7 @@ __device__ __forceinline__ bool writes_scalars(const Team& team) {
 
 // A row that could not be processed.
 template <class Team>
-__device__ void store_bad(const RowBlock& b, u64 row_index, const Team& team) {
+__device__ __noinline__ void store_bad(const RowBlock& b, u64 row_index, const Team& team) {
     if (writes_scalars(team)) {
         store_token(b, row_index, -1);
         store<i32>(b.status, row_index, SD_STATUS_BAD_INDEX);
@@ -153,8 +155,11 @@ __device__ void store_row(const RowBlock& b, u64 row_index, const R& row, i64 to
     if (scalars) {
         store_token(b, row_index, token);
         store<i32>(b.status, row_index, status);
-        store<i32>(b.kept_counts, row_index, (i32)row.kept_count);
         if (b.logprobs != 0) store<float>(b.logprobs, row_index, row.logprob(token));
+    }
+    if (b.kept_counts != 0) {
+        i32 count = row.kept_count();
+        if (scalars) store<i32>(b.kept_counts, row_index, count);
     }
     if (b.ranks != 0) {
         i32 rank = row.rank(token);

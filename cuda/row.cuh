@@ -9,10 +9,10 @@ template <class SourceType>
 struct Row {
     typedef SourceType Source;
     const Source& source;
-    float max, scale;
-    // The N columns; the kept tokens, meaningless when `total` is 0.
-    Cut columns, kept;
-    u64 kept_count, total;
+    float max, scale, min_exponent;
+    // The N columns; what top-k and top-p keep of them, meaningless when `total` is 0.
+    Cut columns, cut;
+    u64 total;
     float log2_mass;
     i32 status;
     // The masses of the kept tokens, warp by warp.
@@ -27,32 +27,29 @@ struct Row {
 
     __device__ __forceinline__ u64 mass(float x) const { return mass_of_exponent(exponent(x)); }
 
-    __device__ __forceinline__ bool keeps(u32 id, float x) const { return kept.has(key_of(x), id); }
+    // Whether a token is kept, in a row that is not empty.
+    __device__ __forceinline__ bool keeps(u32 id, float x) const {
+        float t = exponent(x);
+        return t > MINUS_INF && t >= min_exponent && cut.has(key_of(x), id);
+    }
 
-    __device__ void process(u64 n, const Params& params, i32 known) {
-        status = known;
+    // `max` and `found` are what a scan of the row shows.
+    __device__ void process(u64 n, const Params& params, float row_max, i32 found) {
+        status = found;
+        max = row_max;
         scale = params.scale;
-        columns = CUT_ALL;
-        kept = CUT_ALL;
-        kept_count = total = 0;
+        min_exponent = params.min_exponent;
+        columns = cut = CUT_ALL;
+        total = 0;
         log2_mass = 0.0f;
         span = Span{0, 0, 0};
-        max = row_max(source, &status);
         if (n < source.len) columns = cut_by_count(source, CUT_ALL, n);
         if (max == MINUS_INF) {
             status |= SD_STATUS_EMPTY_ROW;
             return;
         }
         filter(params);
-        u64 count = 0, own = 0;
-        source.each([&](u32, u32 id, float x) {
-            if (keeps(id, x)) {
-                count += 1;
-                own += mass(x);
-            }
-        });
-        kept_count = team_sum(source.team, count);
-        span = team_span(source.team, warp_sum(own));
+        span = masses_within(cut, min_exponent);
         total = span.total;
         log2_mass = log2_total(total);
     }
@@ -60,27 +57,35 @@ struct Row {
     // What every filter keeps is a prefix of the order, so all of them together keep the shortest.
     __device__ void filter(const Params& params) {
         Cut first_k = params.top_k == SD_TOP_K_OFF ? columns : cut_by_count(source, columns, params.top_k);
-        kept = shorter(shorter(columns, first_k), finite_and_min_p(params.min_exponent));
+        cut = shorter(columns, first_k);
         if (params.top_p != SD_TOP_P_OFF) {
-            Cut whole = params.top_k_first ? first_k : columns;
-            u64 own = 0;
-            source.each([&](u32, u32 id, float x) {
-                if (whole.has(key_of(x), id)) own += mass(x);
-            });
-            u64 limit = multiply_shift(team_sum(source.team, own), params.top_p, 32);
-            kept = shorter(kept, cut_by_mass(source, columns, limit, [&](float x) { return mass(x); }));
+            u64 whole = masses_within(params.top_k_first ? first_k : columns, MINUS_INF).total;
+            u64 limit = multiply_shift(whole, params.top_p, 32);
+            cut = shorter(cut, cut_by_mass(source, columns, limit, [&](float x) { return mass(x); }));
         }
     }
 
-    // The prefix of tokens whose exponent is above -inf and at least `min_exponent`.
-    __device__ Cut finite_and_min_p(float min_exponent) {
-        u32 inverted = 0;
-        source.each([&](u32, u32 id, float x) {
-            u32 k = key_of(x);
-            float t = exponent(x);
-            if (t > MINUS_INF && t >= min_exponent && columns.has(k, id) && ~k > inverted) inverted = ~k;
-        });
-        return Cut{~(u32)team_max(source.team, inverted), 0xffffffffu};
+    // Masses of the tokens within a prefix whose exponent is at least `lowest`.
+    __device__ __noinline__ Span masses_within(Cut within, float lowest) const {
+        u64 own = 0;
+        if (within.key == 0 && lowest == MINUS_INF && max != PLUS_INF) {
+            source.each_value([&](float x) { own += mass_of_exponent(__fmul_rn(__fsub_rn(x, max), scale)); });
+        } else {
+            source.each([&](u32, u32 id, float x) {
+                if (within.has(key_of(x), id)) {
+                    float t = exponent(x);
+                    if (t >= lowest) own += mass_of_exponent(t);
+                }
+            });
+        }
+        return team_span(source.team, warp_sum(own));
+    }
+
+    // Number of kept tokens.
+    __device__ i32 kept_count() const {
+        u64 count = 0;
+        if (total > 0) source.each([&](u32, u32 id, float x) { count += keeps(id, x) ? 1 : 0; });
+        return (i32)team_sum(source.team, count);
     }
 
     // The value of a token, if it is kept.

@@ -6,7 +6,9 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 
 constexpr u32 ALL_LANES = 0xffffffffu;
-constexpr u32 BINS = 2048;
+// Bins of a descent by count, and of one by mass.
+constexpr u32 COUNT_BINS = 1024;
+constexpr u32 MASS_BINS = 256;
 
 // What a block keeps in shared memory besides its part of the row.
 struct Shared {
@@ -16,33 +18,59 @@ struct Shared {
     u64 scan[32];
     // Where a walk over bins ended: bin, what came before it, what is in it.
     u64 walk_bin, walk_before, walk_inside;
+    // What the warp that owns a located token says: its number plus one and what precedes it; the index found plus one.
+    u64 owner, owner_before, found;
+    // Completions of the copies of a tile, and of what the blocks of a cluster push to each other.
+    u64 arrivals[4], exchanges[3];
+    // What they push: largest key with a lower bound, mass, number of candidates.
+    u64 pushed_max[16], pushed_mass[16], pushed_count[16];
+    // The warps' largest keys.
+    u32 offers[64];
+    // Candidates this block has found.
+    u32 candidates;
     // Whether this block is the last one of the launch.
     u32 is_last;
-    u32 counts[BINS];
-    u64 masses[BINS];
+    union {
+        u32 counts[COUNT_BINS];
+        struct {
+            u64 masses[MASS_BINS];
+            u32 tokens[MASS_BINS];
+        } by_mass;
+        // The first block's candidates in order, and their masses; what a block has found before it hands them over.
+        struct {
+            u64 order[COUNT_BINS / 4], masses[COUNT_BINS / 4];
+        } list;
+        // A top list while it is put in order.
+        struct {
+            i32 ids[COUNT_BINS / 2];
+            float values[COUNT_BINS / 2];
+        } top;
+    };
 };
 
 __device__ __forceinline__ u32 lane_id() { return threadIdx.x & 31u; }
 __device__ __forceinline__ u32 warp_id() { return threadIdx.x >> 5; }
 __device__ __forceinline__ u32 warp_count() { return blockDim.x >> 5; }
 
+// Sum over the warp, by pieces of 26 bits that 32 lanes cannot overflow.
 __device__ __forceinline__ u64 warp_sum(u64 x) {
-    for (u32 d = 16; d > 0; d >>= 1) x += __shfl_xor_sync(ALL_LANES, x, d);
-    return x;
+    u64 low = __reduce_add_sync(ALL_LANES, (u32)x & 0x3ffffffu);
+    u64 middle = __reduce_add_sync(ALL_LANES, (u32)(x >> 26) & 0x3ffffffu);
+    u64 high = __reduce_add_sync(ALL_LANES, (u32)(x >> 52));
+    return low + (middle << 26) + (high << 52);
 }
 
 __device__ __forceinline__ u64 warp_max(u64 x) {
-    for (u32 d = 16; d > 0; d >>= 1) {
-        u64 y = __shfl_xor_sync(ALL_LANES, x, d);
-        x = y > x ? y : x;
-    }
-    return x;
+    u32 high = __reduce_max_sync(ALL_LANES, (u32)(x >> 32));
+    u32 low = __reduce_max_sync(ALL_LANES, (u32)(x >> 32) == high ? (u32)x : 0);
+    return (u64)high << 32 | low;
 }
 
 // Sum over this lane and those before it.
-__device__ __forceinline__ u64 warp_scan(u64 x) {
+template <class T>
+__device__ __forceinline__ T warp_scan(T x) {
     for (u32 d = 1; d < 32; d <<= 1) {
-        u64 y = __shfl_up_sync(ALL_LANES, x, d);
+        T y = __shfl_up_sync(ALL_LANES, x, d);
         if (lane_id() >= d) x += y;
     }
     return x;
@@ -81,6 +109,70 @@ __device__ __noinline__ u64 block_max(Shared& sh, u64 x) {
     return warp_max(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
 }
 
+#if __CUDA_ARCH__ >= 900
+
+__device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
+
+// A completion: waits for one arrival and for the bytes it is told to expect.
+__device__ __forceinline__ void completion_init(u64* at) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(at)) : "memory");
+}
+
+__device__ __forceinline__ void completion_expect(u64* at, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(at)), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void completion_wait(u64* at) {
+    u32 done;
+    do {
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done)
+                     : "r"(shared_address(at))
+                     : "memory");
+    } while (!done);
+}
+
+__device__ __forceinline__ u32 cluster_rank() {
+    u32 r;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return r;
+}
+
+__device__ __forceinline__ u32 cluster_size() {
+    u32 n;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+    return n;
+}
+
+__device__ __forceinline__ u32 cluster_number() {
+    u32 n;
+    asm("mov.u32 %0, %%clusterid.x;" : "=r"(n));
+    return n;
+}
+
+// The halves of a barrier that says that every block of the cluster has started and set its completions up.
+__device__ __forceinline__ void cluster_started() {
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait_started() {
+    __syncwarp();
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+
+// Writes 8 bytes into block `to`'s shared memory and counts them there as completed.
+__device__ __forceinline__ void push(u32 to, const u64* at, u64 x, const u64* completion) {
+    u32 remote, remote_completion;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_completion) : "r"(shared_address(completion)), "r"(to));
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u64 [%0], %1, [%2];" ::"r"(remote), "l"(x),
+                 "r"(remote_completion)
+                 : "memory");
+}
+
+#endif
+
 // One block a row.
 struct Block {
     Shared& sh;
@@ -102,17 +194,9 @@ struct Cluster {
 
     __device__ explicit Cluster(Shared& shared) : sh(shared) {}
 #if __CUDA_ARCH__ >= 900
-    __device__ u32 rank() const {
-        u32 r;
-        asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-        return r;
-    }
-    __device__ u32 size() const {
-        u32 n;
-        asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
-        return n;
-    }
-    __device__ u32 team_index() const { return blockIdx.x / size(); }
+    __device__ u32 rank() const { return cluster_rank(); }
+    __device__ u32 size() const { return cluster_size(); }
+    __device__ u32 team_index() const { return cluster_number(); }
     __device__ void sync() const {
         asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
     }
@@ -175,6 +259,26 @@ __device__ __noinline__ u64 team_max(Team& team, u64 x) {
         max = y > max ? y : max;
     }
     return warp_max(max);
+}
+
+// Largest key of all threads of the team, and whether any of them saw a NaN.
+template <class Team>
+__device__ __noinline__ u64 team_max_and_flag(Team& team, u32 key, bool flag) {
+    u32 any = __any_sync(ALL_LANES, flag);
+    u64 own = (u64)__reduce_max_sync(ALL_LANES, key) << 1 | (any ? 1 : 0);
+    u64(&slots)[32] = team.sh.slots[team.generation & 1];
+    team.generation += 1;
+    u32 warps = warp_count();
+    if (lane_id() == 0) slots[warp_id()] = own;
+    team.sync();
+    u32 max = 0, nan = 0;
+#pragma unroll 1
+    for (u32 i = lane_id(); i < warps * team.size(); i += 32) {
+        u64 y = team.peer(i / warps, &slots[i % warps]);
+        max = umax(max, (u32)(y >> 1));
+        nan |= (u32)y & 1;
+    }
+    return (u64)__reduce_max_sync(ALL_LANES, max) << 1 | __reduce_or_sync(ALL_LANES, nan);
 }
 
 // Sum over all threads of the team.

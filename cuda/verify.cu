@@ -4,9 +4,9 @@
 
 template <class Source>
 __device__ void verify_row(const RowBlock& b, const VerifyBlock& v, u64 row_index, const Resolved& found,
-                           const Place& place, const Draft& draft, const Source& source) {
+                           const Place& place, const Draft& draft, const Source& source, float max, i32 status) {
     Row<Source> row(source);
-    row.process(b.columns, found.params, found.known);
+    row.process(b.columns, found.params, max, status);
     Decision decision = decide(b, v, row_index, place, found.params.seed, row, draft);
     if (writes_scalars(source.team)) store<i32>(v.row_accepts, row_index, decision.accepts ? 1 : 0);
     store_row(b, row_index, row, decision.token, row.status | decision.status);
@@ -49,7 +49,9 @@ samedraw_verify(const __grid_constant__ RowBlock b, const __grid_constant__ Veri
     if (found.state == ROW_LIVE) {
         u64 length = found.ids == 0 ? b.vocab : b.columns;
         Global<Block> source(team, found.values, found.mask, found.ids, found.ids == 0 ? b.logits_dtype : 0, length);
-        verify_row(b, v, row_index, found, place, draft, source);
+        i32 status = found.known;
+        float max = row_max(source, &status);
+        verify_row(b, v, row_index, found, place, draft, source, max, status);
     }
     finish_row(b, v, team);
 }

@@ -16,3 +16,8 @@ pub use device::{Device, Platform};
 pub use error::{Error, Result, Unavailable};
 pub use params::{FilterOrder, SamplingParams};
 pub use pipeline::{Limits, ParamTable, Sampler, Step};
+
+/// The README's example must compile and run.
+#[cfg(all(doctest, feature = "cpu"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,2 +1,57 @@
-//! Command line.
-fn main() {}
+//! Command line of samedraw: run sampling steps from disk, compare devices, look at what is there.
+//!
+//! Exit codes: 0 done (and, where something was compared, equal), 1 a comparison found a difference, 2 a bad file, flag
+//! or device.
+
+mod demo;
+mod devices;
+mod output;
+mod run;
+mod table;
+
+use clap::{Parser, Subcommand};
+use output::Failure;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(
+    name = "samedraw",
+    version,
+    about = "The same logits, seed, position and parameters give the same token on any device"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a sampling step from a step file.
+    Run(run::Arguments),
+    /// List the platforms: what is there, or why it is not.
+    Devices(devices::Arguments),
+    /// Sample 24 rows of real logits that come with the program.
+    Demo(demo::Arguments),
+}
+
+/// What a command that did its work found.
+enum Outcome {
+    Done,
+    Different,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Devices(arguments) => devices::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+    };
+    match done {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Different) => ExitCode::from(1),
+        Err(Failure(message)) => {
+            output::complain(&message);
+            ExitCode::from(2)
+        }
+    }
+}

@@ -317,14 +317,16 @@ pub trait Device: Send + Sync + fmt::Debug {
 /// are checked.
 ///
 /// # Errors
-/// [`Error::ForceTopK`] above the platform's limit; a full row (N = V) is not a selection and has no limit.
+/// [`Error::ForceTopK`] when min(force_topk, V) is above the platform's limit; a step without force-top-k has none.
 pub fn effective_columns(platform: Platform, force_topk: usize, vocab: usize) -> Result<usize> {
     if force_topk == 0 {
         return Ok(vocab);
     }
     let columns = force_topk.min(vocab);
     match platform.max_force_topk() {
-        Some(limit) if columns > limit => Err(Error::ForceTopK { platform, requested: columns, limit }),
+        Some(limit) if columns > limit && columns < vocab => {
+            Err(Error::ForceTopK { platform, requested: columns, limit })
+        }
         _ => Ok(columns),
     }
 }
@@ -369,4 +371,34 @@ pub fn probe() -> Vec<Probe> {
             },
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_holds_for_selections_alone() {
+        for (platform, force_topk, vocab, expected) in [
+            (Platform::Cuda, 0, 200_000, Some(200_000)),
+            (Platform::Cuda, 16_384, 200_000, Some(16_384)),
+            (Platform::Cuda, 16_385, 200_000, None),
+            (Platform::Cuda, 200_000, 200_000, Some(200_000)),
+            (Platform::Cuda, 200_001, 200_000, Some(200_000)),
+            (Platform::Cuda, 16_384, 5, Some(5)),
+            (Platform::Ascend, 4_096, 200_000, Some(4_096)),
+            (Platform::Ascend, 4_097, 200_000, None),
+            (Platform::Cpu, 100_000, 200_000, Some(100_000)),
+        ] {
+            let refused = || {
+                let limit = platform.max_force_topk().expect("a platform that refuses has a limit");
+                Error::ForceTopK { platform, requested: force_topk, limit }
+            };
+            assert_eq!(
+                effective_columns(platform, force_topk, vocab),
+                expected.ok_or_else(refused),
+                "{platform} {force_topk}"
+            );
+        }
+    }
 }

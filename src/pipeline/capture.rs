@@ -1,6 +1,6 @@
 //! Captured steps and the variants a captured step can be.
 
-use super::sampler::Workspace;
+use super::limits::Workspace;
 use super::step::Filters;
 use super::table::ParamTable;
 use crate::device::{Device, RawGraph, RawStream};

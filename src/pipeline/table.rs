@@ -163,3 +163,36 @@ impl Counts {
         }
     }
 }
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests {
+    use crate::SamplingParams;
+    use crate::device::CpuDevice;
+    use crate::pipeline::blocks::status;
+    use crate::pipeline::{Filters, HostRun, HostStep};
+    use std::sync::Arc;
+
+    #[test]
+    fn an_empty_slot_gives_no_token_even_where_every_filter_is_allowed() {
+        let device = Arc::new(CpuDevice::open().unwrap());
+        let logits = [1.0f32, 2.0, 1.0, 2.0];
+        let params = [SamplingParams::greedy(), SamplingParams::greedy()];
+        let step = HostStep {
+            logits: bytemuck::cast_slice(&logits),
+            vocab: 2,
+            stride: 2,
+            logits_rows: 2,
+            rows: 2,
+            params: &params,
+            positions: Some(&[1, 1]),
+            filters: Some(Filters::ALL),
+            ..HostStep::default()
+        };
+        let mut run = HostRun::new(&device, &step).unwrap();
+        let (sampler, _, stream) = run.parts();
+        // SAFETY: the stream is the run's own and not capturing.
+        unsafe { sampler.table().clear(stream, 1) }.unwrap();
+        let result = run.run().unwrap();
+        assert_eq!((result.tokens, result.status), (vec![1, -1], vec![0, status::BAD_INDEX]));
+    }
+}

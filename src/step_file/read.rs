@@ -42,6 +42,9 @@ const TENSORS: &[(&str, &[&str])] = &[
 ];
 /// Bytes of the header's length in front of it.
 const LENGTH_BYTES: usize = 8;
+/// Longest header. JSON grows some twentyfold when it is parsed, so what a file may claim there is bounded; the step of
+/// 65536 requests takes less.
+const MAX_HEADER: usize = 32 << 20;
 
 impl StepFile {
     /// Reads the step file at `path`.
@@ -116,6 +119,9 @@ fn header(bytes: &[u8]) -> Result<&str> {
     let header = header.ok_or_else(|| {
         refuse("container", format!("a header of {length} bytes is announced, {} bytes follow", rest.len()))
     })?;
+    if header.len() > MAX_HEADER {
+        return Err(refuse("container", format!("a header of {length} bytes is longer than {MAX_HEADER}")));
+    }
     std::str::from_utf8(header).map_err(|error| refuse("container", format!("the header is not UTF-8: {error}")))
 }
 

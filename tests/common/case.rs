@@ -172,6 +172,12 @@ impl Case {
         }
     }
 
+    /// Whether the case's force-top-k is within the device's limit.
+    pub fn fits(&self, device: &Arc<dyn Device>) -> bool {
+        let limit = device.info().platform.max_force_topk().unwrap_or(usize::MAX);
+        self.force_topk == 0 || self.force_topk.min(self.vocab) <= limit
+    }
+
     /// The result `device` gives; `what` names the case in a failure.
     pub fn run(&self, device: &Arc<dyn Device>, what: &str) -> HostResult {
         let run = HostRun::new(device, &self.host()).and_then(|mut run| run.run());

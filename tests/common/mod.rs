@@ -22,7 +22,10 @@ use std::sync::Arc;
 ///
 /// `SAMEDRAW_REQUIRE_CUDA=1` makes a missing GPU a failure, so that a machine that has one cannot skip it unnoticed.
 pub fn devices() -> Vec<Arc<dyn Device>> {
-    let mut found = vec![device::open("cpu").expect("the CPU device opens everywhere")];
+    let mut found = Vec::new();
+    if cfg!(feature = "cpu") {
+        found.push(device::open("cpu").expect("the CPU device opens everywhere"));
+    }
     match device::open("cuda") {
         Ok(cuda) => found.push(cuda),
         Err(why) if std::env::var("SAMEDRAW_REQUIRE_CUDA").is_ok_and(|v| v == "1") => {

@@ -1,7 +1,7 @@
 //! Faults applied to a copy of the repository, one at a time: a promise that no test defends is not kept for long.
 //!
-//! The copy lies under `target/sabotage` and builds into the repository's own target folder, so that only the crate
-//! itself is compiled again. A fault counts as caught when the tree with it compiles and the tests named for it fail;
+//! The copy and what is built of it lie under `target/sabotage` and stay there, so that only the crate itself is
+//! compiled again. A fault counts as caught when the tree with it compiles and the tests named for it fail;
 //! they are first seen to pass without it.
 
 mod faults;
@@ -128,7 +128,11 @@ fn judge(tree: &Tree, fault: &Fault) -> Result<Outcome, String> {
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let failed = text.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
-    Ok(Outcome::Caught(failed.unwrap_or("the test program ending early").to_string()))
+    let target = match fault.tests.strip_prefix("--test ") {
+        Some(rest) => rest.split(' ').next().unwrap_or(rest),
+        None => "unit test",
+    };
+    Ok(Outcome::Caught(format!("{target}: {}", failed.unwrap_or("the program ended early"))))
 }
 
 fn test(tree: &Tree, tests: &str, build_only: bool) -> Result<Output, String> {

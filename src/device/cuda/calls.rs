@@ -193,7 +193,9 @@ impl Device for CudaDevice {
             if self.is_capturing(OP, on)? {
                 return Err(Error::Capture { op: OP, what: "the stream is already capturing" });
             }
-            let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+            // Enqueuing calls nothing that a capture forbids, so what other threads do meanwhile is their affair: in the
+            // global mode an allocation of theirs would fail, and would invalidate this capture.
+            let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
             driver::cuStreamBeginCapture_v2(OP, stream(on), mode)
         }
     }
@@ -263,7 +265,7 @@ impl Device for CudaDevice {
         for one in kernels::launches(&self.card, stage).iter() {
             let function = modules.function(one)?;
             // SAFETY: the context is current and the function of it; streams and pointers are the caller's promise.
-            unsafe { launch(&self.card, function, one, stream(on), rows, verify)? };
+            unsafe { launch(self.driver, &self.card, function, one, stream(on), rows, verify)? };
             self.launched.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())

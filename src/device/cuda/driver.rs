@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use cudarc::driver::sys;
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 /// Environment variable with the path of the driver to use.
@@ -21,7 +22,7 @@ macro_rules! calls {
     ($( $name:ident($($arg:ident: $ty:ty),*); )*) => {
         /// Every symbol used, those called in other ways included.
         const REQUIRED: &[&str] =
-            &["cuGetErrorName", "cuGetErrorString", "cuEventElapsedTime", $( stringify!($name), )*];
+            &["cuGetErrorName", "cuGetErrorString", "cuEventElapsedTime", "cuLaunchKernelEx", $( stringify!($name), )*];
         $(
             /// The driver's call of that name, for the operation `op` of ours.
             ///
@@ -75,14 +76,14 @@ calls! {
     cuModuleGetFunction(function: *mut sys::CUfunction, module: sys::CUmodule, name: *const c_char);
     cuFuncGetAttribute(value: *mut c_int, which: sys::CUfunction_attribute, function: sys::CUfunction);
     cuFuncSetAttribute(function: sys::CUfunction, which: sys::CUfunction_attribute, value: c_int);
-    cuLaunchKernelEx(
-        config: *const sys::CUlaunchConfig,
-        function: sys::CUfunction,
-        params: *mut *mut c_void,
-        extra: *mut *mut c_void
-    );
 }
 
+type LaunchKernelEx = unsafe extern "C" fn(
+    *const sys::CUlaunchConfig,
+    sys::CUfunction,
+    *mut *mut c_void,
+    *mut *mut c_void,
+) -> sys::CUresult;
 type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
 
 /// The process's driver, checked.
@@ -92,11 +93,29 @@ pub(super) struct Driver {
     pub version: i32,
     /// Bindings of CUDA 13 know this call under another name alone, which older drivers lack.
     elapsed: ElapsedTime,
+    /// Looked up here and not by cudarc, which would do so, and allocate, within the first step.
+    launch: LaunchKernelEx,
     /// Never closed: cudarc keeps the driver open for good, too.
     _library: Library,
 }
 
 impl Driver {
+    /// Enqueues a kernel.
+    ///
+    /// # Safety
+    /// As the driver's documentation of `cuLaunchKernelEx`.
+    pub unsafe fn launch(
+        &self,
+        op: &'static str,
+        config: &sys::CUlaunchConfig,
+        function: sys::CUfunction,
+        params: &mut [*mut c_void],
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let result = unsafe { (self.launch)(config, function, params.as_mut_ptr(), null_mut()) };
+        check(op, "cuLaunchKernelEx", result)
+    }
+
     /// Milliseconds between two events.
     ///
     /// # Safety
@@ -138,12 +157,16 @@ fn load() -> Result<Driver> {
             vec![found],
         ));
     }
-    // SAFETY: the symbol is there (checked above) and has had this signature since CUDA 2; the pointer stays valid as
-    // the library is kept.
-    let elapsed = unsafe { *library.get::<ElapsedTime>(c"cuEventElapsedTime").map_err(|e| gone(&found, &e))? };
+    // SAFETY: the symbols are there (checked above) and have these signatures; the pointers stay valid as the library is
+    // kept.
+    let (elapsed, launch) = unsafe {
+        let elapsed = library.get::<ElapsedTime>(c"cuEventElapsedTime").map_err(|e| gone(&found, &e))?;
+        let launch = library.get::<LaunchKernelEx>(c"cuLaunchKernelEx").map_err(|e| gone(&found, &e))?;
+        (*elapsed, *launch)
+    };
     // SAFETY: every symbol was found; initialising takes no argument but 0.
     unsafe { cuInit("open", 0) }.map_err(|error| unavailable(error.to_string(), vec![found]))?;
-    Ok(Driver { version, elapsed, _library: library })
+    Ok(Driver { version, elapsed, launch, _library: library })
 }
 
 /// Opens the library cudarc will open, which is the one the environment names if it names one.

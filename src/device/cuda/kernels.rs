@@ -11,23 +11,47 @@ pub(super) struct Unit {
     pub sources: &'static [&'static str],
 }
 
+/// What every kernel is built on, in the order of use; the files include nothing.
 macro_rules! unit {
     ($name:literal: $($source:literal)+) => {
+        unit!(@ $name: "abi.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh"
+            $($source)+)
+    };
+    (@ $name:literal: $($source:literal)+) => {
         Unit { name: $name, sources: &[$( include_str!(concat!("../../../cuda/", $source)) ),+] }
     };
 }
 
-/// What NVRTC compiles. The order within a unit is that of use; the files include nothing.
+/// What NVRTC compiles.
 pub(super) const UNITS: &[Unit] = &[
-    unit!("select": "abi.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh" "select.cu"),
-    unit!("argmax": "abi.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh" "argmax.cu"),
-    unit!("sample": "abi.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh" "sample.cu"),
-    unit!("remap": "abi.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh" "remap.cu"),
-    unit!("verify": "abi.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh" "verify.cuh" "verify.cu"),
+    unit!("select": "select.cu"),
+    unit!("argmax": "argmax.cu" "argmax_stream.cu"),
+    unit!("sample": "sample.cuh" "sample.cu"),
+    unit!("remap": "remap.cu"),
+    unit!("verify": "verify.cuh" "verify.cu"),
+    unit!("sample_f32": "tile.cuh" "sample.cuh" "sample_tile.cuh" "sample_f32.cu"),
+    unit!("sample_f16": "tile.cuh" "sample.cuh" "sample_tile.cuh" "sample_f16.cu"),
+    unit!("sample_bf16": "tile.cuh" "sample.cuh" "sample_tile.cuh" "sample_bf16.cu"),
 ];
+
+type Kernel = (usize, &'static CStr);
+const SELECT: Kernel = (0, c"samedraw_select");
+const ARGMAX: Kernel = (1, c"samedraw_argmax");
+const SAMPLE: Kernel = (2, c"samedraw_sample");
+const REMAP: Kernel = (3, c"samedraw_remap");
+const VERIFY: Kernel = (4, c"samedraw_verify");
+/// By the type of the logits.
+const ARGMAX_STREAM: [Kernel; 3] =
+    [(1, c"samedraw_argmax_f32"), (1, c"samedraw_argmax_f16"), (1, c"samedraw_argmax_bf16")];
+const SAMPLE_TILE: [Kernel; 3] =
+    [(5, c"samedraw_sample_f32"), (6, c"samedraw_sample_f16"), (7, c"samedraw_sample_bf16")];
 
 /// Threads of a block that has a row to itself.
 const BLOCK: u32 = 512;
+/// Threads of a block that holds a part of a row in shared memory: a power of two.
+const TILE_BLOCK: u32 = 256;
+/// Shared memory the kernels use besides what a launch asks for, and what the card keeps, generously.
+const OTHER_SHARED: usize = 8 << 10;
 
 /// Facts of the card a launch depends on.
 #[derive(Debug, Clone, Copy)]
@@ -38,8 +62,6 @@ pub(super) struct Card {
     pub sms: u32,
     /// Largest dynamic shared memory of a block.
     pub smem_per_block_optin: usize,
-    /// Size of the second-level cache.
-    pub l2_bytes: usize,
     /// Whether launches may use clusters of blocks.
     pub clusters: bool,
     /// Whether a launch may start before the one ahead of it in the stream has ended; the kernels wait for it themselves.
@@ -80,28 +102,95 @@ pub(super) struct Entry {
     pub smem: u32,
 }
 
-const SELECT: (usize, &CStr) = (0, c"samedraw_select");
-const ARGMAX: (usize, &CStr) = (1, c"samedraw_argmax");
-const SAMPLE: (usize, &CStr) = (2, c"samedraw_sample");
-const REMAP: (usize, &CStr) = (3, c"samedraw_remap");
-const VERIFY: (usize, &CStr) = (4, c"samedraw_verify");
-
 /// Every kernel `launches` can name.
-pub(super) fn entries(_card: &Card) -> Vec<Entry> {
-    [SELECT, ARGMAX, SAMPLE, REMAP, VERIFY].map(|(unit, entry)| Entry { unit, entry, smem: 0 }).to_vec()
+pub(super) fn entries(card: &Card) -> Vec<Entry> {
+    let mut all: Vec<Entry> =
+        [SELECT, ARGMAX, SAMPLE, REMAP, VERIFY].map(|(unit, entry)| Entry { unit, entry, smem: 0 }).to_vec();
+    all.extend(ARGMAX_STREAM.map(|(unit, entry)| Entry { unit, entry, smem: 0 }));
+    if card.clusters {
+        let smem = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u32;
+        all.extend(SAMPLE_TILE.map(|(unit, entry)| Entry { unit, entry, smem }));
+    }
+    all
 }
 
 /// The launches of `stage`.
-pub(super) fn launches(_card: &Card, stage: &Stage<'_>) -> LaunchList {
-    let ((unit, entry), rows): (_, &RowBlock) = match *stage {
-        Stage::Select(b) => (SELECT, b),
-        Stage::Argmax(b) => (ARGMAX, b),
-        Stage::Sample(b) => (SAMPLE, b),
-        Stage::Remap(b, _) => (REMAP, b),
-        Stage::Verify(b, _) => (VERIFY, b),
+pub(super) fn launches(card: &Card, stage: &Stage<'_>) -> LaunchList {
+    let one = match *stage {
+        Stage::Select(b) => block_a_row(SELECT, b),
+        Stage::Argmax(b) if b.from_columns != 0 => block_a_row(ARGMAX, b),
+        Stage::Argmax(b) => argmax_stream(card, b),
+        Stage::Sample(b) => sample_tile(card, b).unwrap_or_else(|| block_a_row(SAMPLE, b)),
+        Stage::Remap(b, _) => block_a_row(REMAP, b),
+        Stage::Verify(b, _) => block_a_row(VERIFY, b),
     };
-    let one = Launch { unit, entry, grid: [rows.rows as u32, 1, 1], block: BLOCK, smem: 0, cluster: 1 };
     LaunchList { items: [Some(one), None, None] }
+}
+
+fn block_a_row((unit, entry): Kernel, b: &RowBlock) -> Launch {
+    Launch { unit, entry, grid: [b.rows as u32, 1, 1], block: BLOCK, smem: 0, cluster: 1 }
+}
+
+/// Largest cluster of the card.
+fn max_cluster(card: &Card) -> u64 {
+    match (card.clusters, card.compute.0) {
+        (false, _) => 1,
+        (true, 9 | 10) => 16,
+        (true, _) => 8,
+    }
+}
+
+/// Few rows are split over many blocks, so that every multiprocessor reads; with many, one block a row is enough.
+fn argmax_stream(card: &Card, b: &RowBlock) -> Launch {
+    let (rows, sms) = (b.rows, u64::from(card.sms));
+    let (mut cluster, block) = match rows {
+        _ if rows * 16 <= sms => (16, 512),
+        _ if rows * 8 <= sms => (16, 256),
+        _ if rows * 2 <= sms => (8, 128),
+        _ if rows <= 2 * sms => (2, 256),
+        _ => (1, 256),
+    };
+    while cluster > 1 && (cluster > max_cluster(card) || b.vocab < cluster * 2048) {
+        cluster /= 2;
+    }
+    let (unit, entry) = ARGMAX_STREAM[b.logits_dtype.min(2) as usize];
+    Launch { unit, entry, grid: [(rows * cluster) as u32, 1, 1], block, smem: 0, cluster: cluster as u32 }
+}
+
+/// A cluster a row, the row in its shared memory; `None` where the card or the row does not allow it.
+fn sample_tile(card: &Card, b: &RowBlock) -> Option<Launch> {
+    if !card.clusters || b.from_columns != 0 {
+        return None;
+    }
+    let (rows, sms) = (b.rows, u64::from(card.sms));
+    let (unit, entry) = SAMPLE_TILE[b.logits_dtype.min(2) as usize];
+    let bytes = if b.logits_dtype == 0 { 4 } else { 2 };
+    let mut cluster = if rows * 4 <= sms { max_cluster(card) } else { 8 };
+    // A part below 16 KB costs more in exchanges than it saves in passes.
+    while cluster > 2 && b.vocab * bytes < cluster * (16 << 10) {
+        cluster /= 2;
+    }
+    let room = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u64;
+    while cluster < max_cluster(card) && tile_bytes(b.vocab, bytes, cluster) > room {
+        cluster *= 2;
+    }
+    let smem = tile_bytes(b.vocab, bytes, cluster);
+    // The kernel holds each warp's part in whole grains, however the row is aligned.
+    (smem <= room && rows * cluster <= i32::MAX as u64).then(|| Launch {
+        unit,
+        entry,
+        grid: [(rows * cluster) as u32, 1, 1],
+        block: TILE_BLOCK,
+        smem: smem as u32,
+        cluster: cluster as u32,
+    })
+}
+
+/// Bytes a block of a cluster holds of a row, whatever the row's alignment: the same for every warp.
+fn tile_bytes(vocab: u64, bytes: u64, cluster: u64) -> u64 {
+    let grain = 16 / bytes;
+    let (grains, warps) = ((grain - 1 + vocab).div_ceil(grain), u64::from(TILE_BLOCK / 32));
+    grains.div_ceil(cluster * warps) * 16 * warps
 }
 
 /// Scratch bytes a stage of `kind` needs at most. Kernels find it zeroed and leave it so.

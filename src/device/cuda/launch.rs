@@ -1,12 +1,12 @@
 //! One kernel launch, without allocating.
 
-use super::driver;
+use super::driver::Driver;
 use super::kernels::{Card, Launch};
 use crate::error::Result;
 use crate::pipeline::blocks::{RowBlock, VerifyBlock};
 use cudarc::driver::sys;
 use std::ffi::c_void;
-use std::ptr::{from_ref, null_mut};
+use std::ptr::from_ref;
 
 /// Enqueues `function` as `launch` says, with the blocks as its by-value parameters. A kernel that takes the rows alone
 /// has one parameter, and the driver reads no second.
@@ -14,6 +14,7 @@ use std::ptr::{from_ref, null_mut};
 /// # Safety
 /// The context is current, the function is of it, the stream is live, and the blocks' pointers are valid.
 pub(super) unsafe fn launch(
+    driver: &Driver,
     card: &Card,
     function: sys::CUfunction,
     launch: &Launch,
@@ -50,5 +51,5 @@ pub(super) unsafe fn launch(
     let mut params: [*mut c_void; 2] = [from_ref(rows) as *mut c_void, from_ref(verify) as *mut c_void];
     // SAFETY: the caller's promise; the driver copies configuration and parameters before it returns and writes
     // through none of the pointers.
-    unsafe { driver::cuLaunchKernelEx("enqueue", &config, function, params.as_mut_ptr(), null_mut()) }
+    unsafe { driver.launch("enqueue", &config, function, &mut params) }
 }

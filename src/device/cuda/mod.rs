@@ -3,6 +3,15 @@
 //! It shares the card's primary context with the stack around it, takes the stack's streams and pointers as they are,
 //! and makes its context current only while a call of its own runs. Nothing of CUDA is needed to build it.
 //!
+//! Kernels are compiled at [`prepare`](crate::Device::prepare) by an NVRTC from 12.1 on and kept in a cache; with the
+//! feature `precompiled` they are in the library and NVRTC is not needed. Environment variables:
+//!
+//! | variable | what |
+//! |---|---|
+//! | `SAMEDRAW_CUDA_DRIVER` | path of the driver, in place of `libcuda.so.1` |
+//! | `SAMEDRAW_NVRTC` | path of the NVRTC; else one the process has open, a toolkit's, a Python package's, the loader's |
+//! | `SAMEDRAW_CACHE_DIR` | folder of compiled kernels; else `$XDG_CACHE_HOME/samedraw`, else `~/.cache/samedraw` |
+//!
 //! | file | what |
 //! |---|---|
 //! | `driver` | the driver, found and checked, its calls as `Result`s |
@@ -35,9 +44,6 @@ use modules::Modules;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
-
-#[doc(hidden)]
-pub use modules::KernelFacts;
 
 /// What tests and measurements switch off to compare; each gives the same bits.
 #[doc(hidden)]
@@ -100,7 +106,6 @@ impl CudaDevice {
             compute: (major, minor),
             sms: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             smem_per_block_optin: ask(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
-            l2_bytes: ask(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as usize,
             clusters: major >= 9 && !switches.no_clusters,
             pdl: false,
         };
@@ -124,13 +129,7 @@ impl CudaDevice {
         self.launched.load(Ordering::Relaxed)
     }
 
-    /// The loaded kernels; empty before [`prepare`](crate::Device::prepare).
-    #[doc(hidden)]
-    pub fn kernel_facts(&self) -> Vec<KernelFacts> {
-        self.modules.get().map(Modules::facts).unwrap_or_default()
-    }
-
-    /// Where the loaded kernels came from.
+    /// Where the loaded kernels came from; empty before [`prepare`](crate::Device::prepare).
     #[doc(hidden)]
     pub fn kernel_origins(&self) -> &[String] {
         self.modules.get().map(Modules::origins).unwrap_or_default()

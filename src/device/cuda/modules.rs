@@ -12,23 +12,10 @@ use std::ptr::null_mut;
 
 const OP: &str = "prepare";
 
-/// A kernel as loaded; `doc(hidden)`, for tests and maintenance.
-#[derive(Debug, Clone, Copy)]
-pub struct KernelFacts {
-    /// Its name.
-    pub entry: &'static CStr,
-    /// Registers a thread uses.
-    pub registers: i32,
-    /// Bytes of local memory a thread uses: spills and arrays that did not fit registers.
-    pub local_bytes: i32,
-    /// Bytes of shared memory besides the launch's own.
-    pub shared_bytes: i32,
-}
-
 #[derive(Debug)]
 struct Function {
     unit: usize,
-    facts: KernelFacts,
+    entry: &'static CStr,
     raw: sys::CUfunction,
 }
 
@@ -59,9 +46,9 @@ impl Modules {
     }
 
     fn fill(&mut self, card: &Card, driver_version: i32) -> Result<()> {
-        let mut compiler = Compiler { card, driver_version, nvrtc: None, cache: Cache::of_user("cubin") };
-        for unit in UNITS {
-            let (image, origin) = compiler.image(unit)?;
+        let compiler = Compiler::new(card, driver_version)?;
+        for (unit, image) in UNITS.iter().zip(of_each_unit(|unit| compiler.image(unit))) {
+            let (image, origin) = image?;
             let mut module = null_mut();
             // SAFETY: the image is a whole CUBIN and outlives the call; the context is current.
             unsafe { driver::cuModuleLoadData(OP, &mut module, image.as_ptr().cast()) }.map_err(|error| {
@@ -76,18 +63,11 @@ impl Modules {
         for entry in kernels::entries(card) {
             let module = self.modules[entry.unit];
             let mut raw = null_mut();
-            // SAFETY: the module is loaded; the name is a C string; attributes are asked of a function that exists.
-            // Asking for one also makes a driver that loads functions lazily load this one now.
+            // SAFETY: the module is loaded; the name is a C string; attributes are those of a function that exists.
             unsafe {
                 driver::cuModuleGetFunction(OP, &mut raw, module, entry.entry.as_ptr())?;
-                let mut facts = KernelFacts { entry: entry.entry, registers: 0, local_bytes: 0, shared_bytes: 0 };
-                for (value, which) in [
-                    (&mut facts.registers, Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS),
-                    (&mut facts.local_bytes, Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES),
-                    (&mut facts.shared_bytes, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES),
-                ] {
-                    driver::cuFuncGetAttribute(OP, value, which, raw)?;
-                }
+                // A driver that loads functions lazily loads this one now, and not within a capture.
+                driver::cuFuncGetAttribute(OP, &mut 0, Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS, raw)?;
                 if entry.smem > 0 {
                     let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
                     driver::cuFuncSetAttribute(OP, raw, which, entry.smem as i32)?;
@@ -96,7 +76,7 @@ impl Modules {
                     let which = Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
                     driver::cuFuncSetAttribute(OP, raw, which, 1)?;
                 }
-                self.functions.push(Function { unit: entry.unit, facts, raw });
+                self.functions.push(Function { unit: entry.unit, entry: entry.entry, raw });
             }
         }
         Ok(())
@@ -104,16 +84,11 @@ impl Modules {
 
     /// The function of a launch.
     pub fn function(&self, launch: &Launch) -> Result<sys::CUfunction> {
-        let same = |f: &&Function| f.unit == launch.unit && f.facts.entry == launch.entry;
+        let same = |f: &&Function| f.unit == launch.unit && f.entry == launch.entry;
         self.functions.iter().find(same).map(|f| f.raw).ok_or_else(|| Error::Unsupported {
             op: "enqueue",
             what: format!("kernel {:?}, which was not loaded,", launch.entry),
         })
-    }
-
-    /// What was loaded.
-    pub fn facts(&self) -> Vec<KernelFacts> {
-        self.functions.iter().map(|f| f.facts).collect()
     }
 
     /// Where the code of each unit came from.
@@ -136,22 +111,27 @@ impl Modules {
     }
 }
 
-/// Gets the machine code of a unit; finds NVRTC only once it is needed.
+/// Gets the machine code of a unit.
 struct Compiler<'a> {
     card: &'a Card,
-    driver_version: i32,
+    /// Absent where everything is embedded.
     nvrtc: Option<Nvrtc>,
     cache: Option<Cache>,
 }
 
-impl Compiler<'_> {
-    fn image(&mut self, unit: &Unit) -> Result<(Vec<u8>, String)> {
-        if let Some((arch, cubin)) = precompiled::find(unit.name, self.card.compute) {
-            return Ok((cubin.to_vec(), format!("embedded for sm_{arch}")));
-        }
-        let nvrtc = match &mut self.nvrtc {
-            Some(nvrtc) => nvrtc,
-            none => none.insert(Nvrtc::find(self.driver_version)?),
+impl<'a> Compiler<'a> {
+    fn new(card: &'a Card, driver_version: i32) -> Result<Self> {
+        let embedded = UNITS.iter().all(|unit| precompiled::find(unit.name, card.compute).is_some());
+        let nvrtc = if embedded { None } else { Some(Nvrtc::find(driver_version)?) };
+        Ok(Compiler { card, nvrtc, cache: Cache::of_user("cubin") })
+    }
+
+    fn image(&self, unit: &Unit) -> Result<(Vec<u8>, String)> {
+        let embedded = precompiled::find(unit.name, self.card.compute);
+        let nvrtc = match (embedded, &self.nvrtc) {
+            (None, Some(nvrtc)) => nvrtc,
+            (Some((arch, cubin)), _) => return Ok((cubin.to_vec(), format!("embedded for sm_{arch}"))),
+            (None, None) => return Err(unavailable(format!("no code for kernels {:?}", unit.name), Vec::new())),
         };
         let (flags, source) = (nvrtc::flags(self.card.compute), source(unit));
         let by = format!("NVRTC {} at {}", nvrtc.version_text(), nvrtc.path());
@@ -168,6 +148,17 @@ impl Compiler<'_> {
         };
         Ok((cubin, format!("compiled by {by}, {kept}")))
     }
+}
+
+/// Runs `work` for every unit, each on a thread of its own: compiling takes seconds of each.
+pub(super) fn of_each_unit<T: Send>(work: impl Fn(&'static Unit) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let started: Vec<_> = UNITS.iter().map(|unit| scope.spawn(|| work(unit))).collect();
+        let finish = |thread: std::thread::ScopedJoinHandle<'_, T>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        started.into_iter().map(finish).collect()
+    })
 }
 
 /// The text of a unit.

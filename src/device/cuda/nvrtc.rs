@@ -74,6 +74,7 @@ pub struct Nvrtc {
     version: (i32, i32),
     /// Closed last.
     _library: Library,
+    _builtins: Option<Library>,
 }
 
 /// Machine code and what the compiler said about it.
@@ -151,7 +152,7 @@ impl Nvrtc {
         if code != 0 {
             return Err(unavailable(format!("{path}: nvrtcVersion gave {code}"), vec![path.to_owned()]));
         }
-        Ok(Nvrtc { functions, path: path.to_owned(), version, _library: library })
+        Ok(Nvrtc { functions, path: path.to_owned(), version, _library: library, _builtins: builtins(path, version) })
     }
 
     /// Where it was found.
@@ -232,6 +233,13 @@ impl Drop for Open<'_> {
             unsafe { (self.functions.destroy)(&mut self.raw) };
         }
     }
+}
+
+/// The library that NVRTC opens by name once it compiles, from the folder NVRTC is in: in a Python wheel the loader would
+/// not look there. Where it is not in that folder, NVRTC finds it or says that it did not.
+fn builtins(nvrtc: &str, (major, minor): (i32, i32)) -> Option<Library> {
+    let folder = Path::new(nvrtc).parent().filter(|folder| !folder.as_os_str().is_empty())?;
+    by_name(&folder.join(format!("libnvrtc-builtins.so.{major}.{minor}")).to_string_lossy())
 }
 
 /// A library this process has open already, as a framework may.

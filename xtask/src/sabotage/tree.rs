@@ -15,9 +15,7 @@ impl Tree {
     /// Brings the copy at `work` up to date. Files that did not change keep their time, so that nothing builds again
     /// on their account.
     pub fn copy(root: &Path, work: &Path) -> Result<Tree, String> {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        let target = std::path::absolute(&target).map_err(|e| format!("{}: {e}", target.display()))?;
-        let tree = Tree { path: work.join("tree"), target };
+        let tree = Tree { path: work.join("tree"), target: work.join("build") };
         let listed = list(root)?;
         for name in &listed {
             let from = root.join(name);
@@ -54,7 +52,8 @@ impl Tree {
         &self.path
     }
 
-    /// Where it builds.
+    /// Where it builds: never the repository's own target folder, in which cargo would take an artifact with a fault for
+    /// one of the repository's.
     pub fn target(&self) -> &Path {
         &self.target
     }

@@ -28,7 +28,7 @@ pub const FAULTS: &[Fault] = &[
         file: "src/mass.rs",
         find: "(std::f64::consts::LOG2_E / f64::from(temperature)) as f32",
         replace: "std::f32::consts::LOG2_E / temperature",
-        tests: "--lib mass::",
+        tests: "--test conformance",
         quick: false,
     },
     Fault {
@@ -119,7 +119,7 @@ pub const FAULTS: &[Fault] = &[
         file: "src/device/cpu/source.rs",
         find: "let bits = (x + 0.0).to_bits();",
         replace: "let bits = x.to_bits();",
-        tests: "--test edges",
+        tests: "--test vectors",
         quick: false,
     },
     Fault {
@@ -166,7 +166,7 @@ pub const FAULTS: &[Fault] = &[
         file: "src/device/cpu/descent.rs",
         find: "if ahead > limit {",
         replace: "if ahead >= limit {",
-        tests: "--test edges",
+        tests: "--test conformance",
         quick: false,
     },
     Fault {
@@ -175,7 +175,7 @@ pub const FAULTS: &[Fault] = &[
         file: "src/device/cpu/descent.rs",
         find: "Some(more) => (more + 1).min",
         replace: "Some(more) => more.max(1).min",
-        tests: "--test edges",
+        tests: "--test vectors",
         quick: false,
     },
     Fault {

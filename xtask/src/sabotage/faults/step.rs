@@ -37,7 +37,7 @@ pub const FAULTS: &[Fault] = &[
         file: "src/pipeline/sampler.rs",
         find: "if step.draft_step.is_some() { DRAFT_SEED_OFFSET } else { 0 }",
         replace: "0 * DRAFT_SEED_OFFSET",
-        tests: "--test vectors",
+        tests: "--test conformance",
         quick: false,
     },
     Fault {
@@ -53,8 +53,8 @@ pub const FAULTS: &[Fault] = &[
         name: "inclusive_draw",
         breaks: "the drawn token's running mass is larger than the target",
         file: "src/device/cpu/row.rs",
-        find: "if running > target {",
-        replace: "if running >= target {",
+        find: "let target = scale_bits(bits, total);",
+        replace: "let target = scale_bits(bits, total).saturating_sub(1);",
         tests: "--test edges",
         quick: false,
     },
@@ -74,7 +74,7 @@ pub const FAULTS: &[Fault] = &[
         file: "src/device/cpu/stages.rs",
         find: "if total == 0 { target.draw(bits) } else {",
         replace: "if total == 0 { -1 } else {",
-        tests: "--test vectors",
+        tests: "--test conformance",
         quick: false,
     },
     Fault {
@@ -111,7 +111,7 @@ pub const FAULTS: &[Fault] = &[
         file: "src/device/cpu/access.rs",
         find: "slot.live == 0 || uses_excluded",
         replace: "uses_excluded",
-        tests: "--test conformance",
+        tests: "--lib pipeline::table::",
         quick: false,
     },
     Fault {
