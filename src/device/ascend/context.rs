@@ -77,13 +77,17 @@ impl Context {
         }
     }
 
-    /// Makes `before` current again. A thread that had none keeps ours, as there is no way to have none again.
+    /// Makes `before` current again. A thread that had none keeps ours, as there is no way to have none again; so does
+    /// one whose context has ended since, as a thread's memory of it may outlive it.
     fn put_back(&self, op: &'static str, before: sys::aclrtContext) -> Result<()> {
         if before.is_null() || before == self.raw {
             return Ok(());
         }
-        // SAFETY: it was current on this thread a moment ago, and nothing here destroys contexts.
-        unsafe { acl!(self.runtime, op, aclrtSetCurrentContext(before)) }
+        // SAFETY: it was current on this thread a moment ago, and the runtime knows the contexts that live.
+        match unsafe { acl!(self.runtime, op, aclrtSetCurrentContext(before)) } {
+            Err(Error::Driver { code, .. }) if code == i64::from(sys::ACL_ERROR_RT_CONTEXT_NULL) => Ok(()),
+            done => done,
+        }
     }
 
     /// Gives the reference back. Nothing of this device may be used afterwards.

@@ -40,18 +40,42 @@ pub fn sources(target: &str) -> Result<&'static [(&'static str, &'static str)]> 
     Err(Error::Unsupported { op: "kernels", what: format!("the target {target:?} ({ARCHITECTURE})") })
 }
 
-/// The commands that build a prebuilt object of the unit `name` with the tools of an installed CANN.
+/// Everything that is compiled for `target` as one source file, which starts with the commands that build it ahead of time
+/// with the tools of an installed CANN.
 ///
 /// # Errors
 /// As [`sources`].
-pub fn commands(target: &str, name: &str) -> Result<String> {
-    sources(target)?;
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = writeln!(
-        text,
-        "bisheng -std=c++17 -O3 --npu-arch={target} --aicore-only -o {name}.o -c --asc-aicore-lang {name}.asc"
+pub fn listing(target: &str) -> Result<String> {
+    let sources = sources(target)?;
+    let number = target.trim_start_matches("dav-");
+    let mut text = format!(
+        "// Kernels of samedraw {} for {target}: {NOT_BUILT}, the shared declarations alone.\n\
+         // Kept as samedraw.asc, this text is built by\n\
+         //   bisheng -std=c++17 -O3 --npu-arch={target} --aicore-only -o samedraw.o -c --asc-aicore-lang samedraw.asc\n\
+         //   ld.lld -m aicorelinux -Ttext=0 samedraw.o -static -o samedraw_{number}.o\n\
+         // with the tools of CANN 8.5.0 or newer (ld.lld is the one beside its compiler), and used where\n\
+         // SAMEDRAW_ASCEND_KERNELS is the absolute path of samedraw_{number}.o.\n",
+        env!("CARGO_PKG_VERSION")
     );
-    let _ = writeln!(text, "ld.lld -m aicorelinux -Ttext=0 {name}.o -static -o {name}_{}.o", &target["dav-".len()..]);
+    for (name, source) in sources {
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n// ---- {name}\n{source}");
+    }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_listing_is_the_sources_and_other_targets_are_refused() {
+        let text = listing("dav-2201").unwrap();
+        let (head, rest) = text.split_once("// ---- abi.h\n").unwrap();
+        assert!(head.lines().all(|line| line.is_empty() || line.starts_with("// ")), "{head}");
+        assert!(head.contains("--npu-arch=dav-2201") && head.contains("samedraw_2201.o") && head.contains(NOT_BUILT));
+        assert_eq!(rest, include_str!("../../../ascend/abi.h"));
+        let refused = listing("dav-3510").unwrap_err().to_string();
+        assert!(refused.contains("dav-3510") && refused.contains("dav-2201"), "{refused}");
+    }
 }

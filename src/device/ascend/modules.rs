@@ -97,9 +97,8 @@ impl Binary {
         for entry in entries {
             let mut raw = null_mut();
             // SAFETY: the binary is loaded, the name a C string, the handle is written.
-            if let Err(error) =
-                unsafe { acl!(runtime, OP, aclrtBinaryGetFunction(binary.raw, entry.as_ptr(), &mut raw)) }
-            {
+            let found = unsafe { acl!(runtime, OP, aclrtBinaryGetFunction(binary.raw, entry.as_ptr(), &mut raw)) };
+            if let Err(error) = found {
                 // The first error is the one to report.
                 let _ = binary.unload(runtime);
                 return Err(named(error, entry, &binary.origin));

@@ -78,13 +78,19 @@ impl Runtime {
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         let search = Search { what: "CANN runtime", names: NAMES, explicit, variable: RUNTIME_PATH, beside: None };
         find(&search, |library, path| {
-            if let Some(known) = opened.iter().find(|known| known.path == path) {
+            // The same library may be found by its path now and by its name, being open, later.
+            let init = address(&library, "aclInit");
+            if let Some(known) = opened.iter().find(|known| init.is_some() && known.init() == init) {
                 return Ok(*known);
             }
             let runtime: &'static Runtime = Box::leak(Box::new(Self::checked(library, path)?));
             opened.push(runtime);
             Ok(runtime)
         })
+    }
+
+    fn init(&self) -> Option<usize> {
+        self.calls.aclInit.as_ref().ok().map(|call| *call as usize)
     }
 
     fn checked(library: Library, path: &str) -> Result<Self> {
@@ -217,6 +223,11 @@ impl Runtime {
         };
         (!text.is_empty()).then_some(text)
     }
+}
+
+fn address(library: &Library, name: &str) -> Option<usize> {
+    // SAFETY: the symbol is not called, its address is compared.
+    unsafe { library.get::<unsafe extern "C" fn()>(name) }.ok().map(|symbol| *symbol as usize)
 }
 
 /// `80500000` as `8.5.0`.
