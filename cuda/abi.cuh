@@ -22,6 +22,7 @@ inline constexpr i32 SD_STATUS_BAD_INDEX = 16; // an index out of range
 inline constexpr u64 SD_FILTER_TOP_K = 1ull; // some slot uses top-k
 inline constexpr u64 SD_FILTER_TOP_P = 2ull; // some slot uses top-p
 inline constexpr u64 SD_FILTER_MIN_P = 4ull; // some slot uses min-p
+inline constexpr u64 SD_FILTER_ALL_GREEDY = 8ull; // every slot has top-k 1
 inline constexpr u64 SD_FILTER_ALL = 7ull; // every filter may be met
 
 // Values of VerifyBlock::mode.
@@ -137,7 +138,7 @@ struct RowBlock {
     u64 row_to_slot;
     // Bytes of a slot index.
     u64 row_to_slot_width;
-    // Filters the step may meet: bit 0 top-k, bit 1 top-p, bit 2 min-p. A slot that uses another gets bad_index.
+    // What the step may meet: bits of the filter constants. A slot that uses another filter gets bad_index.
     u64 filters;
     // i64 positions: one a row, or one a request when verifying.
     u64 positions;

@@ -59,7 +59,8 @@ __device__ __forceinline__ Resolved resolve(const RowBlock& b, u64 row) {
     float min_exponent = __uint_as_float((u32)slot.min_exponent);
     bool excluded = (slot.top_k != SD_TOP_K_OFF && !(b.filters & SD_FILTER_TOP_K)) ||
                     (slot.top_p != SD_TOP_P_OFF && !(b.filters & SD_FILTER_TOP_P)) ||
-                    (min_exponent != MINUS_INF && !(b.filters & SD_FILTER_MIN_P));
+                    (min_exponent != MINUS_INF && !(b.filters & SD_FILTER_MIN_P)) ||
+                    (slot.top_k != 1 && (b.filters & SD_FILTER_ALL_GREEDY));
     if (slot.live == 0 || excluded) return r;
     i64 golden = forced_token(b, row);
     if (golden < -1 || golden >= (i64)b.vocab) return r;

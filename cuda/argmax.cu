@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(512) samedraw_argmax(const __grid_c
     u64 row_index = team.team_index();
     Resolved found = resolve(b, row_index);
     if (found.state == ROW_PADDING) return;
-    if (found.state == ROW_BAD || found.params.top_k != 1) return store_bad(b, row_index, team);
+    if (found.state == ROW_BAD) return store_bad(b, row_index, team);
     u64 length = found.ids == 0 ? b.vocab : b.columns;
     Global<Block> source(team, found.values, found.mask, found.ids, found.ids == 0 ? b.logits_dtype : 0, length);
     argmax_row(b, row_index, found, source);

@@ -96,7 +96,7 @@ __device__ __forceinline__ void argmax_stream(const RowBlock& b) {
         // One warp looks the row up first, while the others read.
         if (direct && warp_id() == warp_count() - 1) {
             found = resolve(b, row_index);
-            if (lane_id() == 0) sh.owner = found.state | (found.params.top_k == 1 ? 4 : 0);
+            if (lane_id() == 0) sh.owner = found.state;
         }
         best = stream.scan((u32)b.vocab, rank, blocks, &nan);
     }
@@ -104,14 +104,14 @@ __device__ __forceinline__ void argmax_stream(const RowBlock& b) {
     u32 any = __any_sync(ALL_LANES, nan);
     // The NaN flag takes the lowest bit of the inverted index, one place up; indices have 23 bits.
     if (lane_id() == 0) sh.scan[warp_id()] = (best & ~0xffffffffull) | (u32)best << 1 | any;
-    if (!direct && threadIdx.x == 0) sh.owner = found.state | (found.params.top_k == 1 ? 4 : 0);
+    if (!direct && threadIdx.x == 0) sh.owner = found.state;
     __syncthreads();
     u32 state = (u32)sh.owner;
 #if __CUDA_ARCH__ >= 900
     if (blocks > 1) cluster_wait_started();
 #endif
-    if (state != (ROW_LIVE | 4)) {
-        if ((state & 3) != ROW_PADDING && rank == 0) store_bad(b, row_index, Block(sh));
+    if (state != ROW_LIVE) {
+        if (state == ROW_BAD && rank == 0) store_bad(b, row_index, Block(sh));
         return;
     }
     if (warp_id() != 0) return;

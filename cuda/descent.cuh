@@ -42,12 +42,14 @@ __device__ __noinline__ Walk walk_counts(Team& team, u32 bins, u64 wanted) {
     u32 each = (bins + blockDim.x - 1) / blockDim.x;
     u32 from = threadIdx.x * each;
     u64 own = 0;
-    _Pragma("unroll 1") for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.counts[bins - 1 - i]);
+#pragma unroll 1
+    for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.counts[bins - 1 - i]);
     u64 before = block_scan_before(sh, own);
     if (threadIdx.x == 0) sh.walk_bin = ~0ull;
     __syncthreads();
     if (before < wanted && wanted <= before + own) {
-        _Pragma("unroll 1") for (u32 i = from; i < from + each && i < bins; i++) {
+#pragma unroll 1
+        for (u32 i = from; i < from + each && i < bins; i++) {
             u64 here = team_bin(team, &sh.counts[bins - 1 - i]);
             if (before + here >= wanted) {
                 sh.walk_bin = bins - 1 - i;
@@ -69,10 +71,12 @@ __device__ __noinline__ Walk walk_masses(Team& team, u32 bins, u64 ahead, u64 li
     u32 each = (bins + blockDim.x - 1) / blockDim.x;
     u32 from = threadIdx.x * each;
     u64 own = 0;
-    _Pragma("unroll 1") for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.by_mass.masses[bins - 1 - i]);
+#pragma unroll 1
+    for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.by_mass.masses[bins - 1 - i]);
     u64 before = ahead + block_scan_before(sh, own);
     u64 best = 0, best_before = 0, best_mass = 0;
-    _Pragma("unroll 1") for (u32 i = from; i < from + each && i < bins; i++) {
+#pragma unroll 1
+    for (u32 i = from; i < from + each && i < bins; i++) {
         u64 here = team_bin(team, &sh.by_mass.masses[bins - 1 - i]);
         if (before <= limit && team_bin(team, &sh.by_mass.tokens[bins - 1 - i]) != 0) {
             best = i + 1;
@@ -102,17 +106,19 @@ __device__ u32 nth_tie(const Source& source, Cut cut, u32 key, u64 n, u64 ties) 
     return source.id_at((u32)locate(source, span, n - 1, tie));
 }
 
-// Adds a token to its bin for each lane that has one. Tokens of a warp often share their bin: one addition serves all
-// of them.
+// Adds a token to its bin for each lane that has one. Tokens of a warp often share a few bins: one addition serves all
+// of a bin; what is left after three bins is spread widely enough.
 __device__ __forceinline__ void count_together(u32* counts, u32 bin, bool has) {
     u32 left = __ballot_sync(ALL_LANES, has);
-    while (left != 0) {
+#pragma unroll 1
+    for (u32 i = 0; i < 3 && left != 0; i++) {
         u32 first = __ffs((i32)left) - 1;
         u32 shared_bin = __shfl_sync(ALL_LANES, bin, first);
         u32 same = __ballot_sync(ALL_LANES, has && bin == shared_bin);
         if (lane_id() == first) atomicAdd(&counts[bin], (u32)__popc(same));
         left &= ~same;
     }
+    if (left >> lane_id() & 1) atomicAdd(&counts[bin], 1u);
 }
 
 // The prefix of the first n tokens within `cut`; `cut` itself when it has no more than n.

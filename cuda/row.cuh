@@ -33,8 +33,8 @@ struct Row {
         return t > MINUS_INF && t >= min_exponent && cut.has(key_of(x), id);
     }
 
-    // `max` and `found` are what a scan of the row shows.
-    __device__ void process(u64 n, const Params& params, float row_max, i32 found) {
+    // `row_max` and `found` are what a scan of the row shows; `known`, if given, is what top-k and top-p keep.
+    __device__ void process(u64 n, const Params& params, float row_max, i32 found, const Cut* known = 0) {
         status = found;
         max = row_max;
         scale = params.scale;
@@ -48,7 +48,8 @@ struct Row {
             status |= SD_STATUS_EMPTY_ROW;
             return;
         }
-        filter(params);
+        if (known != 0) cut = *known;
+        else filter(params);
         span = masses_within(cut, min_exponent);
         total = span.total;
         log2_mass = log2_total(total);

@@ -2,10 +2,12 @@
 // The logits are read once from global memory, the maximum taken as they arrive; every later pass runs over shared
 // memory. Blocks of several rows share a multiprocessor, so that the copies of one row overlap the arithmetic of another.
 //
-// Three roads lead on from the maximum.
+// Four roads lead on from the maximum.
 // * No top-k, no top-p, the token alone wanted: one pass of masses; the block that owns the draw finds the token.
 // * A small top-k: the warps' maxima bound the k-th largest value from below, so the few tokens above the bound are
 //   handed to the first block, which puts them in order; with a top-p over the whole row one pass of masses besides.
+// * Top-p without top-k: the pass of masses also adds them up in rough bins, which say above which value more than top-p
+//   lies; the tokens above it are listed, and cut.cuh finds the end of the kept prefix among them.
 // * Everything else: the passes of row.cuh.
 
 #if __CUDA_ARCH__ >= 900
@@ -14,97 +16,16 @@
 constexpr u32 SMALL_TOP_K = 128;
 constexpr u32 MAX_CANDIDATES = COUNT_BINS / 4;
 
-// What the cluster agrees on with the maximum. At least `need` tokens of every block reach the key `bound`.
-struct Agreed {
-    float max;
-    u32 bound;
-    bool nan;
-};
-
-// Takes one of the lanes' largest values out and returns it.
-__device__ __forceinline__ u32 take_max(u32& key) {
-    u32 top = __reduce_max_sync(ALL_LANES, key);
-    if (lane_id() == __ffs((i32)__ballot_sync(ALL_LANES, key == top)) - 1) key = 0;
-    return top;
-}
-
-// Largest values each warp offers for the bound of `need` tokens of its block.
-__device__ __forceinline__ u32 offers(u32 need) { return min((need + warp_count() - 1) / warp_count() * 2, 32u); }
-
-// One exchange. `need` is at most 32, the warps' offers together at most 64.
-__device__ __forceinline__ Agreed push_max(Shared& sh, float max, bool nan, u32 need) {
-    u32 each = offers(need), key = key_of(max);
-#pragma unroll 1
-    for (u32 i = 0; i < each; i++) {
-        u32 top = take_max(key);
-        if (lane_id() == 0) sh.offers[warp_id() * each + i] = top;
-    }
-    u32 any = __syncthreads_or(nan);
-    cluster_wait_started();
-    if (warp_id() == 0) {
-        u32 n = each * warp_count();
-        u32 upper = lane_id() < n ? sh.offers[lane_id()] : 0, lower = lane_id() + 32 < n ? sh.offers[lane_id() + 32] : 0;
-        u32 top = __reduce_max_sync(ALL_LANES, umax(upper, lower)), bound = top;
-#pragma unroll 1
-        for (u32 i = 0; i < need; i++) {
-            // A lane's larger value goes first.
-            if (lower > upper) {
-                u32 swap = lower;
-                lower = upper;
-                upper = swap;
-            }
-            bound = take_max(upper);
-        }
-        // The lowest bit of the bound gives way to the NaN flag; a bound may be lower than it need be.
-        if (lane_id() < cluster_size())
-            push(lane_id(), &sh.pushed_max[cluster_rank()], (u64)top << 32 | (bound & ~1u) | (any ? 1 : 0),
-                 &sh.exchanges[0]);
-    }
-    completion_wait(&sh.exchanges[0]);
-    u64 x = (lane_id() & 15) < cluster_size() ? sh.pushed_max[lane_id() & 15] : 0xfffffffeull;
-    float found = value_of_key(__reduce_max_sync(ALL_LANES, (u32)(x >> 32)));
-    // -0, so that a token of either zero is +0 away from it, as the first of the largest tokens is from itself.
-    found = found == 0.0f ? -0.0f : found;
-    return Agreed{found, __reduce_min_sync(ALL_LANES, (u32)x & ~1u), __reduce_or_sync(ALL_LANES, (u32)x & 1) != 0};
-}
-
-// Sums over the cluster: a mass, and a count per block. One exchange; `sh.scan` holds the warps' masses afterwards.
-struct Sums {
-    u64 mass_before, mass_own, mass;
-    u32 count_before, count, most;
-};
-
-__device__ __forceinline__ Sums push_sums(Shared& sh, u64 mass) {
-    mass = warp_sum(mass);
-    if (lane_id() == 0) sh.scan[warp_id()] = mass;
-    __syncthreads();
-    if (warp_id() == 0) {
-        u64 sum = warp_sum(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
-        if (lane_id() < cluster_size()) {
-            push(lane_id(), &sh.pushed_mass[cluster_rank()], sum, &sh.exchanges[1]);
-            push(lane_id(), &sh.pushed_count[cluster_rank()], sh.candidates, &sh.exchanges[1]);
-        }
-    }
-    completion_wait(&sh.exchanges[1]);
-    bool here = lane_id() < cluster_size();
-    u64 x = here ? sh.pushed_mass[lane_id()] : 0;
-    u32 n = here ? (u32)sh.pushed_count[lane_id()] : 0, rank = cluster_rank();
-    return Sums{warp_sum(lane_id() < rank ? x : 0),
-                __shfl_sync(ALL_LANES, x, rank),
-                warp_sum(x),
-                __reduce_add_sync(ALL_LANES, lane_id() < rank ? n : 0),
-                __reduce_add_sync(ALL_LANES, n),
-                __reduce_max_sync(ALL_LANES, n)};
-}
-
 // The weight of a value in a row whose largest is finite, or at +inf.
 struct Weight {
+    static constexpr bool COUNTS = false;
     float max, scale, lowest;
 
     __device__ __forceinline__ float exponent(float x) const {
         if (max == PLUS_INF) return x == PLUS_INF ? 0.0f : MINUS_INF;
         return __fmul_rn(__fsub_rn(x, max), scale);
     }
+    __device__ __forceinline__ u64 amount(float x) const { return mass_of_exponent(exponent(x)); }
     // Whether a token may be kept at all.
     __device__ __forceinline__ bool may_keep(float t) const { return t > MINUS_INF && t >= lowest; }
     __device__ __forceinline__ u64 kept_mass(float x) const {
@@ -205,28 +126,6 @@ __device__ __forceinline__ void collect(Shared& sh, const C& copy, u32 bound) {
     }
 }
 
-// Puts the `n` candidates of the list into the order of tokens; places behind them become 0.
-__device__ __forceinline__ void order_candidates(Shared& sh, u32 n) {
-    u64* order = sh.list.order;
-    u32 padded = n <= 64 ? 64 : 2u << (31 - __clz(n - 1));
-    for (u32 i = n + threadIdx.x; i < padded; i += blockDim.x) order[i] = 0;
-#pragma unroll 1
-    for (u32 size = 2; size <= padded; size <<= 1) {
-#pragma unroll 1
-        for (u32 stride = size >> 1; stride > 0; stride >>= 1) {
-            __syncthreads();
-#pragma unroll 1
-            for (u32 p = threadIdx.x; p < padded / 2; p += blockDim.x) {
-                u32 low = 2 * p - (p & (stride - 1));
-                u32 high = stride == size >> 1 ? low ^ (size - 1) : low + stride;
-                u64 a = order[low], c = order[high];
-                if (a < c) order[low] = c, order[high] = a;
-            }
-        }
-    }
-    __syncthreads();
-}
-
 // The second road from the ordered candidates on, by the first block. The first `k` of the order are what top-k keeps;
 // top-p looks at a total of `whole`, 0 meaning that of those k.
 __device__ __forceinline__ void draw_from_list(const RowBlock& b, Shared& sh, u64 row_index, const Weight& weight,
@@ -234,7 +133,6 @@ __device__ __forceinline__ void draw_from_list(const RowBlock& b, Shared& sh, u6
     u64* order = sh.list.order;
     u64* masses = sh.list.masses;
     auto value = [&](u32 i) { return value_of_key((u32)(order[i] >> 32)); };
-    // Two neighbours a thread: MAX_CANDIDATES places at 256 threads and more.
     u32 each = (k + blockDim.x - 1) / blockDim.x, from = min(threadIdx.x * each, k), to = min(from + each, k);
     u64 own = 0;
 #pragma unroll 1
@@ -295,30 +193,127 @@ __device__ __forceinline__ void draw_from_list(const RowBlock& b, Shared& sh, u6
     }
 }
 
-// The third road.
+// The last road; `known` is what top-p keeps, where that is all the row asks for and it is known.
 template <u32 DTYPE>
 __device__ __noinline__ void sample_any(const RowBlock& b, Shared& sh, u64 row_index, const Params params,
-                                        const Copy<DTYPE> copy, u64 mask, float max, i32 status) {
+                                        const Copy<DTYPE> copy, u64 mask, float max, i32 status, const Cut* known) {
     Cluster team(sh);
     Tile<DTYPE> source(team, copy, mask);
-    sample_row(b, row_index, params, source, max, status);
+    sample_row(b, row_index, params, source, max, status, known);
     // A peer may still be reading this block's memory.
     team.sync();
+}
+
+// Mass of the cluster's tokens, and an exponent above which more than `top_p` of it lies; +inf where none was found. The
+// masses are also added up in bins of a quarter of an octave, cut off at 2^-16 of the largest: what the bins hold is
+// never more than the truth, so the bin in which they pass the limit is low enough.
+struct Above {
+    u64 whole, limit;
+    float threshold;
+};
+
+// Units of a rough mass: 2^24 of a mass.
+constexpr u32 ROUGH_SHIFT = 24;
+
+template <class C>
+__device__ __forceinline__ Above mass_above(Shared& sh, const C& copy, const Weight& weight, u64 top_p) {
+    u32 place, end;
+    copy.part_of(warp_id(), &place, &end);
+    place += lane_id() * 4;
+    float max = weight.max, scale = weight.scale;
+    for (u32 i = threadIdx.x; i < 4 * CUT_BINS; i += blockDim.x) sh.rough[i] = 0;
+    __syncthreads();
+    u64 own = 0;
+#pragma unroll 1
+    for (; place < end; place += 128) {
+        float x[4];
+        copy.load4(place, x);
+        for (u32 e = 0; e < 4; e++) {
+            float t = __fmul_rn(__fsub_rn(x[e], max), scale);
+            u64 m = mass_of_exponent(t);
+            own += m;
+            // Adding 1.5 * 2^21 leaves -4t, rounded, as the distance to its own bits.
+            u32 bin = 0x4a400000u - __float_as_uint(__fadd_rn(fmaxf(t, -64.0f), 3145728.0f));
+            if (bin < CUT_BINS) atomicAdd(&sh.rough[bin * 4 + (lane_id() & 3)], (u32)(m >> ROUGH_SHIFT));
+        }
+    }
+    own = warp_sum(own);
+    if (lane_id() == 0) sh.scan[warp_id()] = own;
+    if (threadIdx.x == 0) completion_expect(&sh.exchanges[1], cluster_size() * 8 * (1 + CUT_BINS));
+    __syncthreads();
+    if (warp_id() == 0) {
+        own = warp_sum(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
+        if (lane_id() < cluster_size()) push(lane_id(), &sh.pushed_mass[cluster_rank()], own, &sh.exchanges[1]);
+    }
+    for (u32 i = threadIdx.x; i < CUT_BINS * cluster_size(); i += blockDim.x) {
+        const u32* of_bin = &sh.rough[i % CUT_BINS * 4];
+        u64 sum = (u64)of_bin[0] + of_bin[1] + of_bin[2] + of_bin[3];
+        push_add(i / CUT_BINS, &sh.rough_mass[i % CUT_BINS], sum, &sh.exchanges[1]);
+    }
+    completion_wait(&sh.exchanges[1]);
+    u64 whole = warp_sum(lane_id() < cluster_size() ? sh.pushed_mass[lane_id()] : 0);
+    u64 limit = multiply_shift(whole, top_p, 32);
+    u64 first = sh.rough_mass[2 * lane_id()], second = sh.rough_mass[2 * lane_id() + 1];
+    u64 through = warp_scan(first + second);
+    u32 past = __ballot_sync(ALL_LANES, through << ROUGH_SHIFT > limit);
+    float threshold = PLUS_INF;
+    if (past != 0) {
+        u32 lane = __ffs((i32)past) - 1;
+        bool already = __shfl_sync(ALL_LANES, (through - second) << ROUGH_SHIFT > limit ? 1 : 0, lane) != 0;
+        threshold = -((float)(2 * lane + (already ? 0 : 1)) + 0.5f) * 0.25f;
+    }
+    return Above{whole, limit, threshold};
+}
+
+// The third road from the cut on: masses of the kept tokens, the draw. `sh.candidates` counts them.
+template <class C>
+__device__ __forceinline__ void draw_from_lists(const RowBlock& b, Shared& sh, u64 row_index, const C& copy,
+                                                const WarpList& list, const Weight& weight, Cut cut, i32 status, u64 bits) {
+    auto kept_mass = [&](u32 place) -> u64 {
+        float x = copy.value(place);
+        return cut.has(key_of(x), place - copy.lead) ? weight.kept_mass(x) : 0;
+    };
+    u64 own = 0;
+#pragma unroll 1
+    for (u32 i = lane_id(); i < list.count; i += 32) own += kept_mass(list.from + list.places[i]);
+    // The lists' counts are in `sh.offers`.
+    Sums sums = push_sums(sh, own, &sh.exchanges[3]);
+    u64 target = scale_bits(bits, sums.mass);
+    if (target < sums.mass_before || target - sums.mass_before >= sums.mass_own) return;
+    u64 running = sums.mass_before;
+    u32 warp = 0, from, end;
+#pragma unroll 1
+    for (; warp + 1 < warp_count() && target - running >= sh.scan[warp]; warp++) running += sh.scan[warp];
+    copy.part_of(warp, &from, &end);
+    const u16* places = copy.lists() + warp * copy.list_capacity();
+    u32 count = sh.offers[warp];
+    // A warp's list is no longer than a few times the threads.
+    u32 each = (count + blockDim.x - 1) / blockDim.x, first = min(threadIdx.x * each, count);
+    u32 last = min(first + each, count);
+    own = 0;
+#pragma unroll 1
+    for (u32 i = first; i < last; i++) own += kept_mass(from + places[i]);
+    running += block_scan_before(sh, own);
+    if (target < running || target - running >= own) return;
+#pragma unroll 1
+    for (u32 i = first; i < last; i++) {
+        u32 place = from + places[i];
+        u64 through = running + kept_mass(place);
+        if (running <= target && target < through) {
+            store_token(b, row_index, (i64)(place - copy.lead));
+            store<i32>(b.status, row_index, status);
+            float t = weight.exponent(copy.value(place));
+            if (b.logprobs != 0) store<float>(b.logprobs, row_index, logprob_of_exponent(t, log2_total(sums.mass)));
+        }
+        running = through;
+    }
 }
 
 template <u32 DTYPE>
 __device__ __forceinline__ void sample_tile(const RowBlock& b) {
     extern __shared__ __align__(128) unsigned char memory[];
     __shared__ Shared sh;
-    if (threadIdx.x == 0) {
-        for (u32 c = 0; c < CHUNKS; c++) completion_init(&sh.arrivals[c]);
-        for (u32 i = 0; i < 3; i++) completion_init(&sh.exchanges[i]);
-        asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
-        completion_expect(&sh.exchanges[0], cluster_size() * 8);
-        completion_expect(&sh.exchanges[1], cluster_size() * 16);
-        sh.candidates = 0;
-    }
-    cluster_started();
+    start_block(sh);
     allow_next_launch();
     wait_for_inputs();
     u64 row_index = cluster_number();
@@ -364,9 +359,9 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
         if (whole_row) own = mass_of_part(copy, weight);
         if (small_k) collect(sh, copy, agreed.bound);
         __syncthreads();
-        Sums sums = push_sums(sh, own);
+        Sums sums = push_sums(sh, own, &sh.exchanges[1]);
         if (whole_row) return draw_alone(b, sh, row_index, copy, weight, sums, status, bits);
-        if (sums.count >= params.top_k && sums.count <= MAX_CANDIDATES) {
+        if (sums.count >= params.top_k && sums.count <= min(MAX_CANDIDATES, blockDim.x)) {
             bool first = cluster_rank() == 0;
             if (first && threadIdx.x == 0) completion_expect(&sh.exchanges[2], sums.count * 8);
             for (u32 i = threadIdx.x; i < sh.candidates; i += blockDim.x)
@@ -378,7 +373,24 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
                                   joint ? sums.mass : 0, status, bits);
         }
     }
-    sample_any<DTYPE>(b, sh, row_index, params, copy, found.mask, agreed.max, status);
+    Cut cut;
+    bool known = false;
+    if (fresh && params.top_k == SD_TOP_K_OFF && params.top_p != SD_TOP_P_OFF && agreed.max != MINUS_INF &&
+        agreed.max != PLUS_INF && copy.end_place - copy.first_place <= 0xffff) {
+        __syncthreads();
+        Above above = mass_above(sh, copy, weight, params.top_p);
+        if (above.threshold <= 0.0f) {
+            float threshold = above.threshold;
+            WarpList list = list_tokens(
+                copy, [&](float x) { return __fmul_rn(__fsub_rn(x, weight.max), weight.scale) >= threshold; });
+            bool over = push_listed(sh, copy, list) >> 32 != 0;
+            // Rounded away from the maximum, and a little further: every listed token is at or above it.
+            float lowest = __fadd_rd(weight.max, __fmul_rn(__fdiv_rn(threshold, weight.scale), 1.001f));
+            if (!over) known = cut_lists(sh, copy, list, weight, key_of(lowest), key_of(weight.max), above.limit, &cut);
+            if (known && nothing_else) return draw_from_lists(b, sh, row_index, copy, list, weight, cut, status, bits);
+        }
+    }
+    sample_any<DTYPE>(b, sh, row_index, params, copy, found.mask, agreed.max, status, known ? &cut : 0);
 }
 
 #else

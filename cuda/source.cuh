@@ -132,6 +132,12 @@ struct Global {
         }
     }
 
+    // Number of the warp, counted over the team, that has index i.
+    __device__ u32 warp_of(u32 i) const {
+        u32 parts = team.size() * warp_count();
+        return i / (((len + 31) / 32 + parts - 1) / parts * 32);
+    }
+
     // Elements of a warp of this block.
     __device__ void part_of(u32 warp, u32* from, u32* to) const {
         u32 steps = (len + 31) / 32;

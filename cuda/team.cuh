@@ -9,21 +9,31 @@ constexpr u32 ALL_LANES = 0xffffffffu;
 // Bins of a descent by count, and of one by mass.
 constexpr u32 COUNT_BINS = 1024;
 constexpr u32 MASS_BINS = 256;
+// Levels and bins of a cut over the lists of a cluster.
+constexpr u32 CUT_LEVELS = 2;
+constexpr u32 CUT_BINS = 64;
 
 // What a block keeps in shared memory besides its part of the row.
 struct Shared {
     // One value a warp, handed to the whole team; two generations, so that one barrier an exchange is enough.
-    u64 slots[2][32];
+    u64 slots[2][16];
     // Warp totals of a scan within the block.
-    u64 scan[32];
+    u64 scan[16];
     // Where a walk over bins ended: bin, what came before it, what is in it.
     u64 walk_bin, walk_before, walk_inside;
     // What the warp that owns a located token says: its number plus one and what precedes it; the index found plus one.
     u64 owner, owner_before, found;
     // Completions of the copies of a tile, and of what the blocks of a cluster push to each other.
-    u64 arrivals[4], exchanges[3];
-    // What they push: largest key with a lower bound, mass, number of candidates.
-    u64 pushed_max[16], pushed_mass[16], pushed_count[16];
+    u64 arrivals[4], exchanges[4], levels[CUT_LEVELS], listed;
+    // What they push: largest key with a lower bound, masses, number of candidates, number of listed tokens. An array
+    // serves one exchange of a road, as a fast peer may be one exchange ahead of a slow warp here.
+    u64 pushed_max[16], pushed_mass[16], pushed_count[16], pushed_listed[16];
+    // What they add up: the bins of a first, rough look at the masses, and of each level of a cut.
+    u64 rough_mass[CUT_BINS];
+    u64 level_mass[CUT_LEVELS][CUT_BINS];
+    u32 level_tokens[CUT_LEVELS][CUT_BINS];
+    // Places handed out in every block's list.
+    u32 gathered;
     // The warps' largest keys.
     u32 offers[64];
     // Candidates this block has found.
@@ -40,6 +50,14 @@ struct Shared {
         struct {
             u64 order[COUNT_BINS / 4], masses[COUNT_BINS / 4];
         } list;
+        // A block's bins of a level before it adds them to everyone's.
+        struct {
+            // 14 bits of each mass a piece: additions of 32 bits are what shared memory does by itself.
+            u32 pieces[3][CUT_BINS];
+            u32 tokens[CUT_BINS];
+        } level;
+        // A block's rough bins, four of each so that neighbouring lanes seldom meet.
+        u32 rough[4 * CUT_BINS];
         // A top list while it is put in order.
         struct {
             i32 ids[COUNT_BINS / 2];
@@ -171,6 +189,35 @@ __device__ __forceinline__ void push(u32 to, const u64* at, u64 x, const u64* co
                  : "memory");
 }
 
+// Adds to 8 (or 4) bytes of block `to`'s shared memory and counts them there as completed.
+__device__ __forceinline__ void push_add(u32 to, const u64* at, u64 x, const u64* completion) {
+    u32 remote, remote_completion;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_completion) : "r"(shared_address(completion)), "r"(to));
+    asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u64 [%0], %1, [%2];" ::"r"(
+                     remote),
+                 "l"(x), "r"(remote_completion)
+                 : "memory");
+}
+
+__device__ __forceinline__ void push_add(u32 to, const u32* at, u32 x, const u64* completion) {
+    u32 remote, remote_completion;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_completion) : "r"(shared_address(completion)), "r"(to));
+    asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, [%2];" ::"r"(
+                     remote),
+                 "r"(x), "r"(remote_completion)
+                 : "memory");
+}
+
+// Takes `n` places of a counter of block `of`; they are this caller's alone.
+__device__ __forceinline__ u32 reserve(u32 of, const u32* counter, u32 n) {
+    u32 remote, first;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(counter)), "r"(of));
+    asm volatile("atom.relaxed.cluster.shared::cluster.add.u32 %0, [%1], %2;" : "=r"(first) : "r"(remote), "r"(n) : "memory");
+    return first;
+}
+
 #endif
 
 // One block a row.
@@ -227,7 +274,7 @@ struct Span {
 // Where this warp's value stands among the values of all warps of the team. `own` is the same in every lane.
 template <class Team>
 __device__ __noinline__ Span team_span(Team& team, u64 own) {
-    u64(&slots)[32] = team.sh.slots[team.generation & 1];
+    u64(&slots)[16] = team.sh.slots[team.generation & 1];
     team.generation += 1;
     u32 warps = warp_count();
     u32 mine = team.rank() * warps + warp_id();
@@ -247,7 +294,7 @@ __device__ __noinline__ Span team_span(Team& team, u64 own) {
 template <class Team>
 __device__ __noinline__ u64 team_max(Team& team, u64 x) {
     u64 own = warp_max(x);
-    u64(&slots)[32] = team.sh.slots[team.generation & 1];
+    u64(&slots)[16] = team.sh.slots[team.generation & 1];
     team.generation += 1;
     u32 warps = warp_count();
     if (lane_id() == 0) slots[warp_id()] = own;
@@ -266,7 +313,7 @@ template <class Team>
 __device__ __noinline__ u64 team_max_and_flag(Team& team, u32 key, bool flag) {
     u32 any = __any_sync(ALL_LANES, flag);
     u64 own = (u64)__reduce_max_sync(ALL_LANES, key) << 1 | (any ? 1 : 0);
-    u64(&slots)[32] = team.sh.slots[team.generation & 1];
+    u64(&slots)[16] = team.sh.slots[team.generation & 1];
     team.generation += 1;
     u32 warps = warp_count();
     if (lane_id() == 0) slots[warp_id()] = own;

@@ -84,6 +84,10 @@ struct Copy {
         *to = min(*from + part, end_place);
     }
 
+    // Room for the places of a warp's listed tokens, behind the elements: one in ten.
+    __device__ __forceinline__ u32 list_capacity() const { return part / 10; }
+    __device__ __forceinline__ u16* lists() const { return (u16*)(tile + part * warp_count()); }
+
     // End of a chunk of the bulk copy.
     __device__ __forceinline__ u32 chunk_end(u32 chunk) const {
         return copied_from + (copied_to - copied_from) / GRAIN * (chunk + 1) / CHUNKS * GRAIN;
@@ -125,10 +129,10 @@ struct Copy {
 
     __device__ __forceinline__ float value(u32 place) const { return E::widen(tile[place - first_place]); }
 
-    // Takes this thread's maximum over [from, to), NaN if it saw one.
-    __device__ __forceinline__ float max_over(u32 from, u32 to, float max) const {
-        float m[4] = {max, MINUS_INF, MINUS_INF, MINUS_INF};
-#pragma unroll 4
+    // This thread's maximum over [from, to), NaN if it sees one.
+    __device__ __forceinline__ float max_over(u32 from, u32 to) const {
+        float m[4] = {MINUS_INF, MINUS_INF, MINUS_INF, MINUS_INF};
+#pragma unroll 2
         for (u32 place = from + threadIdx.x * 4; place < to; place += blockDim.x * 4) {
             float x[4];
             load4(place, x);
@@ -137,34 +141,38 @@ struct Copy {
         return max_or_nan(max_or_nan(m[0], m[1]), max_or_nan(m[2], m[3]));
     }
 
-    // Takes this thread's maximum as the copy arrives; mask and NaN rule are written into the copy. The caller
+    // Takes this thread's maxima as the copy arrives, one a chunk; mask and NaN rule are written into the copy. The caller
     // synchronises before anyone reads another thread's part.
-    __device__ __forceinline__ float arrive(u64* arrivals, const u32* mask, bool* nan) const {
-        float max = MINUS_INF;
+    __device__ __forceinline__ void arrive_in_chunks(u64* arrivals, const u32* mask, float* max, bool* nan) const {
         u32 from = first_place, copied = copied_from;
-#pragma unroll 1
+        *nan = false;
+#pragma unroll
         for (u32 c = 0; c < CHUNKS; c++) {
             u32 to = chunk_end(c);
             if (to > copied) completion_wait(arrivals + c);
             copied = to;
             to = c + 1 < CHUNKS ? to : end_place;
             if (mask != 0) apply_mask<E>(tile, from - first_place, to - first_place, first_place - lead, len, mask);
-            max = max_over(from, to, max);
+            max[c] = max_over(from, to);
+            if (max[c] != max[c]) {
+                *nan = true;
+                mend_nan<E>(tile, from - first_place, to - first_place);
+                max[c] = max_over(from, to);
+            }
             from = to;
         }
-        *nan = max != max;
-        if (*nan) {
-            max = MINUS_INF;
-            from = first_place;
-#pragma unroll 1
-            for (u32 c = 0; c < CHUNKS; c++) {
-                u32 to = c + 1 < CHUNKS ? chunk_end(c) : end_place;
-                mend_nan<E>(tile, from - first_place, to - first_place);
-                max = max_over(from, to, max);
-                from = to;
-            }
-        }
-        return max;
+    }
+
+    __device__ __forceinline__ float arrive(u64* arrivals, const u32* mask, bool* nan) const {
+        float max[CHUNKS];
+        arrive_in_chunks(arrivals, mask, max, nan);
+        return fmaxf(fmaxf(max[0], max[1]), fmaxf(max[2], max[3]));
+    }
+
+    __device__ __forceinline__ void arrive_in_groups(u64* arrivals, const u32* mask, u32* keys, bool* nan) const {
+        float max[CHUNKS];
+        arrive_in_chunks(arrivals, mask, max, nan);
+        for (u32 c = 0; c < CHUNKS; c++) keys[c] = key_of(max[c]);
     }
 };
 
@@ -192,6 +200,9 @@ struct Tile : Copy<DTYPE> {
     }
 
     __device__ __forceinline__ u32 id_at(u32 i) const { return i; }
+
+    // Number of the warp, counted over the team, that has index i.
+    __device__ u32 warp_of(u32 i) const { return (i + this->lead) / this->part; }
 
     __device__ __forceinline__ i64 find(i64 id) const { return in_range(id, this->len) ? id : -1; }
 

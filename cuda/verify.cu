@@ -2,32 +2,6 @@
 // Passes over the row as in sampling; a rejected draft costs two more, for the residual masses and the draw. The
 // number of finished rows is counted in the first word of the scratch memory, which is 0 before and after.
 
-template <class Source>
-__device__ void verify_row(const RowBlock& b, const VerifyBlock& v, u64 row_index, const Resolved& found,
-                           const Place& place, const Draft& draft, const Source& source, float max, i32 status) {
-    Row<Source> row(source);
-    row.process(b.columns, found.params, max, status);
-    Decision decision = decide(b, v, row_index, place, found.params.seed, row, draft);
-    if (writes_scalars(source.team)) store<i32>(v.row_accepts, row_index, decision.accepts ? 1 : 0);
-    store_row(b, row_index, row, decision.token, row.status | decision.status);
-}
-
-// Counts this row as finished; the last one settles every request.
-template <class Team>
-__device__ void finish_row(const RowBlock& b, const VerifyBlock& v, Team& team) {
-    Shared& sh = team.sh;
-    // What the team's threads wrote is ordered before the count by the barrier and the fence.
-    __threadfence();
-    team.sync();
-    if (team.rank() != 0) return;
-    if (threadIdx.x == 0) sh.is_last = atomicAdd((u32*)b.scratch, 1u) + 1 == (u32)b.rows;
-    __syncthreads();
-    if (!sh.is_last) return;
-    __threadfence();
-    for (u64 request = warp_id(); request < v.requests; request += warp_count()) settle(b, v, request);
-    if (threadIdx.x == 0) *(u32*)b.scratch = 0;
-}
-
 extern "C" __global__ void __launch_bounds__(512)
 samedraw_verify(const __grid_constant__ RowBlock b, const __grid_constant__ VerifyBlock v) {
     __shared__ Shared shared;

@@ -74,8 +74,23 @@ __device__ Decision decide(const RowBlock& b, const VerifyBlock& v, u64 row_inde
         u64 own = row.mass(x), ceded = scale_draft(draft_mass(q), row.total);
         return own > ceded ? own - ceded : 0;
     };
-    Span left = weigh(source, residual);
-    i32 status = team_max(source.team, nan) != 0 ? SD_STATUS_NAN_DRAFT : 0;
+    Span left;
+    i32 status = 0;
+    if (draft.kind == DRAFT_ONE_HOT) {
+        // The draft cedes all of its mass and no other token any.
+        left = row.span;
+        u64 ceded = row.mass_of(draft.id);
+        if (ceded != 0) {
+            u32 owner = source.warp_of((u32)source.find(draft.id));
+            u32 mine = source.team.rank() * warp_count() + warp_id();
+            left.own -= owner == mine ? ceded : 0;
+            left.before -= owner < mine ? ceded : 0;
+            left.total -= ceded;
+        }
+    } else {
+        left = weigh(source, residual);
+        status = team_max(source.team, nan) != 0 ? SD_STATUS_NAN_DRAFT : 0;
+    }
     u64 residual_bits = bits(SD_CASE_RESIDUAL);
     if (left.total == 0) return Decision{row.draw(residual_bits), false, status};
     i64 index = locate(source, left, scale_bits(residual_bits, left.total), residual);
@@ -124,4 +139,31 @@ __device__ void settle(const RowBlock& b, const VerifyBlock& v, u64 request) {
         alive = alive && run == 32;
     }
     if (lane_id() == 0) store<i32>(v.accepted, request, (i32)accepted);
+}
+
+// A row's part.
+template <class Source>
+__device__ void verify_row(const RowBlock& b, const VerifyBlock& v, u64 row_index, const Resolved& found,
+                           const Place& place, const Draft& draft, const Source& source, float max, i32 status) {
+    Row<Source> row(source);
+    row.process(b.columns, found.params, max, status);
+    Decision decision = decide(b, v, row_index, place, found.params.seed, row, draft);
+    if (writes_scalars(source.team)) store<i32>(v.row_accepts, row_index, decision.accepts ? 1 : 0);
+    store_row(b, row_index, row, decision.token, row.status | decision.status);
+}
+
+// Counts this row as finished; the last one settles every request.
+template <class Team>
+__device__ void finish_row(const RowBlock& b, const VerifyBlock& v, Team& team) {
+    Shared& sh = team.sh;
+    // What the team's threads wrote is ordered before the count by the barrier and the fence.
+    __threadfence();
+    team.sync();
+    if (team.rank() != 0) return;
+    if (threadIdx.x == 0) sh.is_last = atomicAdd((u32*)b.scratch, 1u) + 1 == (u32)b.rows;
+    __syncthreads();
+    if (!sh.is_last) return;
+    __threadfence();
+    for (u64 request = warp_id(); request < v.requests; request += warp_count()) settle(b, v, request);
+    if (threadIdx.x == 0) *(u32*)b.scratch = 0;
 }

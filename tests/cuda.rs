@@ -2,11 +2,11 @@
 //! `tests/data`, which no device computed. Skipped, with a line on stderr, where there is no GPU; a failure instead if
 //! SAMEDRAW_REQUIRE_CUDA=1.
 
-use samedraw::Error;
 use samedraw::device::cuda::{CudaDevice, Switches};
-use samedraw::device::{CpuDevice, Device, RawStream, Stream};
+use samedraw::device::{CpuDevice, DevPtr, Device, RawStream, Stream};
 use samedraw::pipeline::{HostRun, Variant};
 use samedraw::step_file::{ResultDocument, StepFile};
+use samedraw::{Error, Step};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,10 +93,12 @@ fn a_replay_reads_its_inputs_anew() {
         let got = replay(&mut run);
         let mut on_cpu = step.bring(&cpu, None).unwrap();
         {
-            let (_, cpu_step, _) = on_cpu.parts();
-            cpu_step.positions = samedraw::device::DevPtr::from_host(&moved);
+            let (sampler, cpu_step, cpu_stream) = on_cpu.parts();
+            let cpu_step = Step { positions: DevPtr::from_host(&moved), ..*cpu_step };
+            // SAFETY: `moved` outlives the step, which the CPU device has run when it returns.
+            unsafe { sampler.step(cpu_stream, &cpu_step) }.unwrap();
         }
-        assert_eq!(got, on_cpu.run().unwrap().tokens, "positions {moved:?}");
+        assert_eq!(got, on_cpu.read().unwrap().tokens, "positions {moved:?}");
         differs += usize::from(got != tokens(&expected));
     }
     assert!(differs > 0, "every position drew the same tokens");

@@ -159,3 +159,16 @@ fn force_topk_can_be_overridden_and_the_drafts_keep_their_columns() {
         }
     }
 }
+
+#[test]
+fn one_long_request_among_many_short_ones_makes_no_square_array() {
+    let mut requests: Vec<StepRequest> = (0..2000).map(|seed| request(seed, 1, 1)).collect();
+    requests.push(StepRequest { draft_token_ids: vec![0; 1999], ..request(7, 2000, 2000) });
+    let logits = StoredLogits { dtype: DType::F16, rows: 4000, vocab: 1, bytes: vec![0; 8000] };
+    let step = StepFile { logits, ..flat(Phase::Decode, Vec::new()) };
+    let step = StepFile { requests, ..step };
+    let device = Arc::new(CpuDevice::with_threads(1));
+    let result = step.bring(&device, None).expect("a step").run().expect("a result");
+    assert_eq!(result.accepted[2000], 1999);
+    assert!(result.accept_index.is_empty(), "{} entries nobody asked for", result.accept_index.len());
+}

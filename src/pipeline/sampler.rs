@@ -121,7 +121,8 @@ impl<D: Device + ?Sized> Sampler<D> {
     /// # Safety
     /// Every pointer of `step` is null where its documentation allows it, or valid on the device for the shape stated
     /// there until the stream has passed this step; outputs overlap nothing else; `stream` is a live stream of the
-    /// device; the previous step of this sampler is ordered before this one.
+    /// device; the previous step of this sampler is ordered before this one; the sampler lives until the stream has
+    /// passed this one.
     pub unsafe fn step(&mut self, stream: RawStream, step: &Step) -> Result<()> {
         let columns = self.check(step)?;
         // SAFETY: the caller's promise.

@@ -140,12 +140,17 @@ impl RequestResult {
         rows.compare("logprobs", &self.logprobs, &other.logprobs, Float::to_string);
         rows.compare("ranks", &self.ranks, &other.ranks, |rank| rank.map_or("null".into(), |rank| rank.to_string()));
         rows.compare("kept", &self.kept, &other.kept, i64::to_string);
-        rows.compare("status", &self.status, &other.status, |names| format!("[{}]", names.join(", ")));
+        rows.compare("status", &self.status, &other.status, |names| shown_status(names));
         rows.lists("top_logprobs", &self.top_logprobs, &other.top_logprobs, |(id, logprob)| format!("{id}: {logprob}"));
         rows.optional("sum_smaller_probs", &self.sum_smaller_probs, &other.sum_smaller_probs);
         rows.optional("raw_logprobs", &self.raw_logprobs, &other.raw_logprobs);
         rows.lists("dense_logprobs", &self.dense_logprobs, &other.dense_logprobs, Float::to_string);
     }
+}
+
+/// Names a document from elsewhere may hold anything: control characters are shown and not obeyed.
+fn shown_status(names: &[String]) -> String {
+    format!("[{}]", names.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", "))
 }
 
 /// Compares the fields of one request, row by row.
@@ -231,6 +236,9 @@ mod tests {
             "request \"a\", row 0: top_logprobs[1] 1: -1.5, other 1: -1.25",
         ];
         assert_eq!(mine.differences(&ResultDocument::parse(&other).unwrap()), expected);
+        let other = ResultDocument::parse(&one.replace("nan_logits", "\\u001b[31m\\nall equal")).unwrap();
+        let expected = ["request \"a\", row 1: status [nan_logits], other [\\u{1b}[31m\\nall equal]"];
+        assert_eq!(mine.differences(&other), expected);
         let other = one.replace("\"top_logprobs\"", "\"dense_logprobs\"").replace("[3, -0.5], [1, -1.5]", "-1");
         let expected =
             ["request \"a\": top_logprobs given, other not", "request \"a\": dense_logprobs not given, other is"];

@@ -166,6 +166,7 @@ impl Case {
             raw_logprobs: self.raw_logprobs,
             sum_smaller_probs: self.sum_smaller_probs,
             kept_ids: self.kept_ids,
+            accept_index: true,
             columns: self.columns,
             rows_wanted: self.rows_wanted,
             injected_bits: self.bits.as_deref(),

@@ -46,14 +46,14 @@ pub(super) unsafe fn select(b: &RowBlock, row: usize) {
     }
 }
 
-/// Argmax: the first token of the order. Every row must have `top_k = 1`.
+/// Argmax: the first token of the order, for a step whose filters say that every row has `top_k = 1`.
 pub(super) unsafe fn argmax(b: &RowBlock, row: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         let live = match resolve(b, row) {
             RowState::Padding => return,
-            RowState::Live(live) if live.slot.top_k == 1 => live,
-            _ => return finish(b, row, None, -1, status::BAD_INDEX),
+            RowState::Bad => return finish(b, row, None, -1, status::BAD_INDEX),
+            RowState::Live(live) => live,
         };
         let (max, found) = live.source.max();
         let mut found = found | live.known;

@@ -29,9 +29,15 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("sample": "sample.cuh" "sample.cu"),
     unit!("remap": "remap.cu"),
     unit!("verify": "verify.cuh" "verify.cu"),
-    unit!("sample_f32": "tile.cuh" "sample.cuh" "sample_tile.cuh" "sample_f32.cu"),
-    unit!("sample_f16": "tile.cuh" "sample.cuh" "sample_tile.cuh" "sample_f16.cu"),
-    unit!("sample_bf16": "tile.cuh" "sample.cuh" "sample_tile.cuh" "sample_bf16.cu"),
+    unit!("select_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f32.cu"),
+    unit!("select_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f16.cu"),
+    unit!("select_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_bf16.cu"),
+    unit!("sample_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "sample.cuh" "sample_tile.cuh" "sample_f32.cu"),
+    unit!("sample_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "sample.cuh" "sample_tile.cuh" "sample_f16.cu"),
+    unit!("sample_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "sample.cuh" "sample_tile.cuh" "sample_bf16.cu"),
+    unit!("verify_f32": "tile.cuh" "exchange.cuh" "verify.cuh" "verify_tile.cuh" "verify_f32.cu"),
+    unit!("verify_f16": "tile.cuh" "exchange.cuh" "verify.cuh" "verify_tile.cuh" "verify_f16.cu"),
+    unit!("verify_bf16": "tile.cuh" "exchange.cuh" "verify.cuh" "verify_tile.cuh" "verify_bf16.cu"),
 ];
 
 type Kernel = (usize, &'static CStr);
@@ -40,11 +46,15 @@ const ARGMAX: Kernel = (1, c"samedraw_argmax");
 const SAMPLE: Kernel = (2, c"samedraw_sample");
 const REMAP: Kernel = (3, c"samedraw_remap");
 const VERIFY: Kernel = (4, c"samedraw_verify");
-/// By the type of the logits.
+/// By the type of the logits, as the ones below.
 const ARGMAX_STREAM: [Kernel; 3] =
     [(1, c"samedraw_argmax_f32"), (1, c"samedraw_argmax_f16"), (1, c"samedraw_argmax_bf16")];
+const SELECT_TILE: [Kernel; 3] =
+    [(5, c"samedraw_select_f32"), (6, c"samedraw_select_f16"), (7, c"samedraw_select_bf16")];
 const SAMPLE_TILE: [Kernel; 3] =
-    [(5, c"samedraw_sample_f32"), (6, c"samedraw_sample_f16"), (7, c"samedraw_sample_bf16")];
+    [(8, c"samedraw_sample_f32"), (9, c"samedraw_sample_f16"), (10, c"samedraw_sample_bf16")];
+const VERIFY_TILE: [Kernel; 3] =
+    [(11, c"samedraw_verify_f32"), (12, c"samedraw_verify_f16"), (13, c"samedraw_verify_bf16")];
 
 /// Threads of a block that has a row to itself.
 const BLOCK: u32 = 512;
@@ -109,7 +119,8 @@ pub(super) fn entries(card: &Card) -> Vec<Entry> {
     all.extend(ARGMAX_STREAM.map(|(unit, entry)| Entry { unit, entry, smem: 0 }));
     if card.clusters {
         let smem = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u32;
-        all.extend(SAMPLE_TILE.map(|(unit, entry)| Entry { unit, entry, smem }));
+        let tiles = [SELECT_TILE, SAMPLE_TILE, VERIFY_TILE].into_iter().flatten();
+        all.extend(tiles.map(|(unit, entry)| Entry { unit, entry, smem }));
     }
     all
 }
@@ -117,12 +128,14 @@ pub(super) fn entries(card: &Card) -> Vec<Entry> {
 /// The launches of `stage`.
 pub(super) fn launches(card: &Card, stage: &Stage<'_>) -> LaunchList {
     let one = match *stage {
-        Stage::Select(b) => block_a_row(SELECT, b),
+        // Without a selection there is nothing to find: a copy, a block a row.
+        Stage::Select(b) if b.columns == b.vocab => block_a_row(SELECT, b),
+        Stage::Select(b) => tile(card, &SELECT_TILE, 8, b).unwrap_or_else(|| block_a_row(SELECT, b)),
         Stage::Argmax(b) if b.from_columns != 0 => block_a_row(ARGMAX, b),
         Stage::Argmax(b) => argmax_stream(card, b),
-        Stage::Sample(b) => sample_tile(card, b).unwrap_or_else(|| block_a_row(SAMPLE, b)),
+        Stage::Sample(b) => tile(card, &SAMPLE_TILE, 16, b).unwrap_or_else(|| block_a_row(SAMPLE, b)),
         Stage::Remap(b, _) => block_a_row(REMAP, b),
-        Stage::Verify(b, _) => block_a_row(VERIFY, b),
+        Stage::Verify(b, _) => tile(card, &VERIFY_TILE, 16, b).unwrap_or_else(|| block_a_row(VERIFY, b)),
     };
     LaunchList { items: [Some(one), None, None] }
 }
@@ -157,15 +170,16 @@ fn argmax_stream(card: &Card, b: &RowBlock) -> Launch {
     Launch { unit, entry, grid: [(rows * cluster) as u32, 1, 1], block, smem: 0, cluster: cluster as u32 }
 }
 
-/// A cluster a row, the row in its shared memory; `None` where the card or the row does not allow it.
-fn sample_tile(card: &Card, b: &RowBlock) -> Option<Launch> {
+/// A cluster a row, the row in its shared memory; `few` blocks while there are few rows. `None` where the card or the row
+/// does not allow it.
+fn tile(card: &Card, kernels: &[Kernel; 3], few: u64, b: &RowBlock) -> Option<Launch> {
     if !card.clusters || b.from_columns != 0 {
         return None;
     }
     let (rows, sms) = (b.rows, u64::from(card.sms));
-    let (unit, entry) = SAMPLE_TILE[b.logits_dtype.min(2) as usize];
+    let (unit, entry) = kernels[b.logits_dtype.min(2) as usize];
     let bytes = if b.logits_dtype == 0 { 4 } else { 2 };
-    let mut cluster = if rows * 4 <= sms { max_cluster(card) } else { 8 };
+    let mut cluster = if rows * 4 <= sms { few.min(max_cluster(card)) } else { 8 };
     // A part below 16 KB costs more in exchanges than it saves in passes.
     while cluster > 2 && b.vocab * bytes < cluster * (16 << 10) {
         cluster /= 2;
@@ -175,7 +189,6 @@ fn sample_tile(card: &Card, b: &RowBlock) -> Option<Launch> {
         cluster *= 2;
     }
     let smem = tile_bytes(b.vocab, bytes, cluster);
-    // The kernel holds each warp's part in whole grains, however the row is aligned.
     (smem <= room && rows * cluster <= i32::MAX as u64).then(|| Launch {
         unit,
         entry,
@@ -186,11 +199,13 @@ fn sample_tile(card: &Card, b: &RowBlock) -> Option<Launch> {
     })
 }
 
-/// Bytes a block of a cluster holds of a row, whatever the row's alignment: the same for every warp.
+/// Bytes a block of a cluster takes of a row, whatever the row's alignment: the same for every warp, and room for the
+/// 16-bit places of a tenth of them.
 fn tile_bytes(vocab: u64, bytes: u64, cluster: u64) -> u64 {
     let grain = 16 / bytes;
     let (grains, warps) = ((grain - 1 + vocab).div_ceil(grain), u64::from(TILE_BLOCK / 32));
-    grains.div_ceil(cluster * warps) * 16 * warps
+    let part = grains.div_ceil(cluster * warps) * grain;
+    part * warps * bytes + part / 10 * 2 * warps
 }
 
 /// Scratch bytes a stage of `kind` needs at most. Kernels find it zeroed and leave it so.

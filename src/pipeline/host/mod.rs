@@ -5,6 +5,7 @@ mod run;
 pub use run::HostRun;
 
 use super::blocks::status;
+use super::limits::MAX_VOCAB;
 use super::step::{DType, Filters, VerifyMode};
 use crate::error::{Error, Result};
 use crate::params::SamplingParams;
@@ -94,6 +95,9 @@ pub struct HostStep<'a> {
     pub sum_smaller_probs: bool,
     /// Width of the kept lists, 0 = none.
     pub kept_ids: usize,
+    /// Whether a step that verifies reports accept_index, `[requests, longest request]`. One long request among many
+    /// short ones makes it far larger than the step.
+    pub accept_index: bool,
     /// Whether to report the selected columns.
     pub columns: bool,
     /// Whether to report anything but tokens, logprobs, ranks, kept counts and status is up to the fields above; false
@@ -130,6 +134,7 @@ impl Default for HostStep<'_> {
             raw_logprobs: false,
             sum_smaller_probs: false,
             kept_ids: 0,
+            accept_index: true,
             columns: false,
             rows_wanted: true,
             injected_bits: None,
@@ -166,7 +171,7 @@ pub struct HostResult {
     pub column_ids: Vec<i32>,
     /// `[requests]`.
     pub accepted: Vec<i32>,
-    /// `[requests, longest request]`.
+    /// `[requests, longest request]`; empty where it was not asked for.
     pub accept_index: Vec<i32>,
 }
 
@@ -192,6 +197,12 @@ fn check_arrays(host: &HostStep<'_>) -> Result<()> {
             format!("rows = {} of {} elements behind offset {}", host.logits_rows, host.stride, host.logits_offset);
         return Err(Error::argument(OP, "logits bytes", host.logits.len(), limit));
     }
+    // Rows times this stays far from overflow, as no sampler has more than 2^31 rows.
+    for (what, width) in [("top_logprobs", host.top_logprobs), ("kept_ids", host.kept_ids)] {
+        if width > MAX_VOCAB {
+            return Err(Error::argument(OP, what, width, format!("at most {MAX_VOCAB}")));
+        }
+    }
     let optional = |what, len: Option<usize>, want| len.map_or(Ok(()), |len| exact(what, len, want));
     let requests = host.verify.map_or(host.rows, |v| v.first_rows.len().saturating_sub(1));
     optional("gather", host.gather.map(<[_]>::len), host.rows)?;
@@ -199,7 +210,7 @@ fn check_arrays(host: &HostStep<'_>) -> Result<()> {
     optional("positions", host.positions.map(<[_]>::len), requests)?;
     optional("position_offsets", host.position_offsets.map(<[_]>::len), requests)?;
     optional("golden", host.golden.map(<[_]>::len), host.rows)?;
-    optional("injected bits", host.injected_bits.map(<[_]>::len), host.rows * 3)?;
+    optional("injected bits", host.injected_bits.map(<[_]>::len), host.rows.saturating_mul(3))?;
     if let Some(mask) = &host.mask {
         optional("mask index", mask.index.map(<[_]>::len), host.rows)?;
         if mask.stride == 0 || !mask.words.len().is_multiple_of(mask.stride) {
@@ -230,4 +241,35 @@ fn check_arrays(host: &HostStep<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests {
+    use super::*;
+    use crate::device::CpuDevice;
+    use std::sync::Arc;
+
+    #[test]
+    fn widths_and_rows_whose_product_overflows_are_refused() {
+        let device = Arc::new(CpuDevice::with_threads(1));
+        let params = [SamplingParams::greedy(), SamplingParams::greedy()];
+        let step = HostStep {
+            logits: &[0; 16],
+            vocab: 2,
+            stride: 2,
+            logits_rows: 2,
+            rows: 2,
+            params: &params,
+            positions: Some(&[1, 1]),
+            ..HostStep::default()
+        };
+        let refused = |step: HostStep<'_>| HostRun::new(&device, &step).expect_err("refused").to_string();
+        let wide = 1 << (usize::BITS - 1);
+        let message = format!("host step: top_logprobs = {wide} is refused: at most 8388608");
+        assert_eq!(refused(HostStep { top_logprobs: wide, ..step }), message);
+        let message = format!("host step: kept_ids = {wide} is refused: at most 8388608");
+        assert_eq!(refused(HostStep { kept_ids: wide, ..step }), message);
+        let message = format!("limits: rows = {} is refused: 1 to 2147483647", usize::MAX);
+        assert_eq!(refused(HostStep { rows: usize::MAX, positions: None, ..step }), message);
+    }
 }

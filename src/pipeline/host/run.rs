@@ -19,7 +19,7 @@ const POISON_I32: i32 = -7777;
 pub struct HostRun<D: Device + ?Sized> {
     sampler: Sampler<D>,
     step: Step,
-    stream: Stream<D>,
+    stream: Arc<Stream<D>>,
     inputs: Inputs<D>,
     outputs: Buffers<D>,
     columns: usize,
@@ -28,13 +28,13 @@ pub struct HostRun<D: Device + ?Sized> {
 #[derive(Debug)]
 struct Inputs<D: Device + ?Sized> {
     device: Arc<D>,
-    stream: RawStream,
+    stream: Arc<Stream<D>>,
     buffers: Vec<DeviceBuffer<D>>,
 }
 
 impl<D: Device + ?Sized> Inputs<D> {
     fn put<T: bytemuck::NoUninit>(&mut self, data: &[T]) -> Result<DevPtr> {
-        let buffer = DeviceBuffer::from_slice(&self.device, self.stream, data)?;
+        let buffer = DeviceBuffer::from_slice(&self.device, &self.stream, data)?;
         self.buffers.push(buffer);
         Ok(self.buffers[self.buffers.len() - 1].ptr())
     }
@@ -69,7 +69,7 @@ struct Buffers<D: Device + ?Sized> {
 }
 
 impl<D: Device + ?Sized> Buffers<D> {
-    fn new(device: &Arc<D>, stream: RawStream, host: &HostStep<'_>, columns: usize, longest: usize) -> Result<Self> {
+    fn new(device: &Arc<D>, stream: &Stream<D>, host: &HostStep<'_>, columns: usize, longest: usize) -> Result<Self> {
         let ints = |wanted: bool, n: usize| -> Result<Output<D>> {
             let poison = || DeviceBuffer::from_slice(device, stream, &vec![POISON_I32; n]);
             wanted.then(|| Ok((poison()?, n))).transpose()
@@ -98,7 +98,7 @@ impl<D: Device + ?Sized> Buffers<D> {
             column_values: floats(host.columns, rows * columns)?,
             column_ids: ints(host.columns, rows * columns)?,
             accepted: ints(host.verify.is_some(), requests)?,
-            accept_index: ints(host.verify.is_some(), requests * longest)?,
+            accept_index: ints(host.verify.is_some() && host.accept_index, requests * longest)?,
         })
     }
 }
@@ -114,7 +114,7 @@ impl<D: Device + ?Sized> HostRun<D> {
     /// [`Error::Argument`](crate::Error::Argument) for arrays that are too short; otherwise as [`ParamTable::set`], [`Sampler::new`].
     pub fn new(device: &Arc<D>, host: &HostStep<'_>) -> Result<Self> {
         check_arrays(host)?;
-        let stream = Stream::new(device)?;
+        let stream = Arc::new(Stream::new(device)?);
         let raw = stream.raw();
         let columns = crate::device::effective_columns(device.info().platform, host.force_topk, host.vocab)?;
         let table = Arc::new(ParamTable::new(device, host.params.len().max(1))?);
@@ -135,8 +135,8 @@ impl<D: Device + ?Sized> HostRun<D> {
         let longest = host
             .verify
             .map_or(0, |v| v.first_rows.windows(2).map(|w| (w[1] - w[0]).max(0) as usize).max().unwrap_or(0));
-        let outputs = Buffers::new(device, raw, host, columns, longest)?;
-        let mut inputs = Inputs { device: Arc::clone(device), stream: raw, buffers: Vec::new() };
+        let outputs = Buffers::new(device, &stream, host, columns, longest)?;
+        let mut inputs = Inputs { device: Arc::clone(device), stream: Arc::clone(&stream), buffers: Vec::new() };
         let step = build_step(host, columns, longest, &mut inputs, &outputs)?;
         Ok(HostRun { sampler, step, stream, inputs, outputs, columns })
     }
@@ -176,9 +176,9 @@ impl<D: Device + ?Sized> HostRun<D> {
         }
     }
 
-    /// The step as built, for callers that change a pointer or a count before running it themselves.
-    pub fn parts(&mut self) -> (&mut Sampler<D>, &mut Step, RawStream) {
-        (&mut self.sampler, &mut self.step, self.stream.raw())
+    /// The step as built, for callers that run it, or a changed copy of it, themselves.
+    pub fn parts(&mut self) -> (&mut Sampler<D>, &Step, RawStream) {
+        (&mut self.sampler, &self.step, self.stream.raw())
     }
 
     /// Columns N the rows are processed in.
@@ -199,9 +199,9 @@ impl<D: Device + ?Sized> HostRun<D> {
     /// # Errors
     /// What the device reports.
     pub fn read(&self) -> Result<HostResult> {
-        let stream = self.stream.raw();
+        let stream = &*self.stream;
         fn get<D: Device + ?Sized, T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(
-            stream: RawStream,
+            stream: &Stream<D>,
             output: &Output<D>,
         ) -> Result<Vec<T>> {
             let Some((buffer, n)) = output else { return Ok(Vec::new()) };
