@@ -191,6 +191,10 @@ fn kernels_of_a_platform_that_is_not_built_in_are_refused() {
 #[cfg(feature = "ascend")]
 #[test]
 fn devices_says_where_cann_was_looked_for() {
+    if Path::new("/usr/local/Ascend").exists() {
+        println!("SKIPPED: this machine has CANN in its default place");
+        return;
+    }
     let mut command = samedraw(&["devices"]);
     for variable in ["SAMEDRAW_ASCEND_RUNTIME", "ASCEND_TOOLKIT_HOME", "LD_LIBRARY_PATH"] {
         command.env_remove(variable);

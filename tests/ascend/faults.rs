@@ -8,7 +8,7 @@ use samedraw::device::ascend::{AscendDevice, Options};
 use samedraw::device::{DevPtr, Device, DeviceBuffer, RawStream};
 use samedraw::{Error, Result};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Everything a device can be asked, under a context of a stack of its own, all made and released; the first failure.
@@ -97,36 +97,54 @@ fn every_call_that_fails_is_told_and_nothing_leaks() {
     everything(&sim.options, &sim.runtime).unwrap();
 }
 
-/// A runtime of its own: what a process does once is done again.
-fn fresh(name: &str) -> (Options, Double) {
-    let plain = installation("plain", "");
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ascend-fresh-{}", std::process::id())).join(name);
-    fs::create_dir_all(root.join("lib64")).unwrap();
-    let path = root.join("lib64/libacl_rt.so");
-    fs::copy(plain.join("lib64/libacl_rt.so"), &path).unwrap();
-    let options = Options { runtime: Some(path.clone()), ..options_of(&plain) };
-    (options, Double::open(&path))
+/// A runtime of its own, gone with this: what a process does once is done again.
+struct Fresh {
+    options: Options,
+    runtime: Double,
+    root: PathBuf,
+}
+
+impl Fresh {
+    fn new(name: &str) -> Self {
+        let plain = installation("plain", "");
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ascend-fresh-{name}-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        let path = root.join("libacl_rt.so");
+        fs::copy(plain.join("lib64/libacl_rt.so"), &path).unwrap();
+        let options = Options { runtime: Some(path.clone()), ..options_of(&plain) };
+        Fresh { options, runtime: Double::open(&path), root }
+    }
+
+    fn open(&self) -> Result<AscendDevice> {
+        AscendDevice::open_with(0, self.options.clone())
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.root);
+    }
 }
 
 #[test]
 fn failures_of_what_is_done_once_are_told() {
-    let (options, runtime) = fresh("init");
-    runtime.fail_next("aclInit", BROKEN);
-    let error = AscendDevice::open_with(0, options.clone()).unwrap_err().to_string();
+    let fresh = Fresh::new("init");
+    fresh.runtime.fail_next("aclInit", BROKEN);
+    let error = fresh.open().unwrap_err().to_string();
     says(&error, &["aclInit", &BROKEN.to_string(), "simulated aclInit", "unavailable"]);
     // The next attempt finds a runtime that works.
-    AscendDevice::open_with(0, options).unwrap().close().unwrap();
+    fresh.open().unwrap().close().unwrap();
 
     // Somebody else has initialised it.
-    let (options, runtime) = fresh("repeat");
-    assert_eq!(runtime.initialise(), 0);
-    AscendDevice::open_with(0, options).unwrap().close().unwrap();
+    let fresh = Fresh::new("repeat");
+    assert_eq!(fresh.runtime.initialise(), 0);
+    fresh.open().unwrap().close().unwrap();
 
     // Without its version the symbols decide.
-    let (options, runtime) = fresh("version");
-    runtime.fail_next("aclsysGetVersionNum", BROKEN);
-    runtime.fail_next("aclsysGetVersionStr", BROKEN);
-    let device = AscendDevice::open_with(0, options).unwrap();
+    let fresh = Fresh::new("version");
+    fresh.runtime.fail_next("aclsysGetVersionNum", BROKEN);
+    fresh.runtime.fail_next("aclsysGetVersionStr", BROKEN);
+    let device = fresh.open().unwrap();
     says(&device.info().name, &["CANN unknown"]);
     device.close().unwrap();
 }
@@ -138,10 +156,10 @@ fn a_lost_device_fails_every_call_after_it_and_the_process_goes_on() {
     // After every seventh call, until a run ends before the device is lost.
     let mut told = 0;
     for after in (0..).step_by(7) {
-        let (options, runtime) = fresh(&format!("lost{after}"));
-        AscendDevice::open_with(0, options.clone()).unwrap().close().unwrap();
-        runtime.lose_device(after);
-        match everything(&options, &runtime) {
+        let fresh = Fresh::new(&format!("lost{after}"));
+        fresh.open().unwrap().close().unwrap();
+        fresh.runtime.lose_device(after);
+        match everything(&fresh.options, &fresh.runtime) {
             Err(Error::Driver { code, message, .. }) => {
                 assert_eq!(code, i64::from(LOST));
                 says(&message, &["the simulated device is lost"]);

@@ -61,6 +61,10 @@ fn explicit(path: &Path) -> Options {
 fn without_cann_every_place_looked_at_is_told() {
     let env = [("ASCEND_HOME_PATH", Path::new("/no/cann")), ("HOME", Path::new("/no/home"))];
     in_child("without_cann_every_place_looked_at_is_told", &env, || {
+        if Path::new("/usr/local/Ascend").exists() {
+            println!("SKIPPED: this machine has CANN in its default place");
+            return;
+        }
         let why = ascend_probe().state.unwrap_err();
         let places = [
             "/no/cann/lib64/libacl_rt.so",
@@ -384,4 +388,5 @@ fn compiled_kernels_are_kept_and_a_prebuilt_object_needs_no_compiler() {
     fs::write(&object, b"\x7fELF and nothing more").unwrap();
     let error = crate::run::load(&with(&object)).unwrap_err().to_string();
     says(&error, &["aclrtBinaryLoadFromData", "107000", "simulated"]);
+    fs::remove_dir_all(&cache).unwrap();
 }

@@ -8,6 +8,7 @@ use samedraw::device::{
     DevPtr, Device, DeviceBuffer, Platform, RawEvent, RawGraph, RawStream, Stream, effective_columns,
 };
 use samedraw::pipeline::blocks::{RowBlock, VerifyBlock};
+use samedraw::pipeline::{HostRun, HostStep};
 use samedraw::{Error, Result};
 use std::sync::Arc;
 
@@ -220,6 +221,32 @@ fn the_device_says_what_it_is_and_that_it_has_no_kernels() {
     );
 }
 
+/// Two rows of 20 logits, greedy: a stack that meets an NPU it cannot use yet does the step on the CPU.
+#[test]
+fn a_step_is_refused_at_creation_and_the_cpu_takes_it() {
+    let sim = Sim::take();
+    let mut logits = [0.0f32; 40];
+    (logits[7], logits[31]) = (2.0, 1.0);
+    let params = [samedraw::SamplingParams::greedy(), samedraw::SamplingParams::greedy()];
+    let step = HostStep {
+        logits: bytemuck::cast_slice(&logits),
+        vocab: 20,
+        stride: 20,
+        logits_rows: 2,
+        rows: 2,
+        params: &params,
+        positions: Some(&[3, 4]),
+        ..HostStep::default()
+    };
+    let device = Arc::new(sim.open().unwrap());
+    let error = HostRun::new(&device, &step).map(|_| ()).unwrap_err();
+    says(&error.to_string(), &["prepare", "Ascend kernels", "not built yet"]);
+    assert!(sim.live().iter().all(|(kind, count)| *kind == "device" || *count == 0), "{:?}", sim.live());
+    let cpu = samedraw::device::open("cpu").unwrap();
+    let result = HostRun::new(&cpu, &step).and_then(|mut run| run.run()).unwrap();
+    assert_eq!(result.tokens, [7, 11]);
+}
+
 #[test]
 fn a_selection_of_4097_is_refused_with_platform_request_and_limit() {
     assert_eq!(effective_columns(Platform::Ascend, 4096, 151_936), Ok(4096));
@@ -246,8 +273,8 @@ fn memory_is_aligned_to_256_bytes_where_the_runtime_gives_64() {
         let stream = Stream::new(&device).unwrap();
         let data: Vec<u32> = (0..475).collect();
         let mut back = vec![0u32; 475];
-        let buffer = DeviceBuffer::from_slice(&device, stream.raw(), &data).unwrap();
-        buffer.read(stream.raw(), &mut back).unwrap();
+        let buffer = DeviceBuffer::from_slice(&device, &stream, &data).unwrap();
+        buffer.read(&stream, &mut back).unwrap();
         assert_eq!(back, data);
         drop((buffers, buffer, stream));
         assert!(sim.live().iter().all(|(kind, count)| *kind == "device" || *count == 0), "{:?}", sim.live());

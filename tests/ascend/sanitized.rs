@@ -5,9 +5,10 @@
 //! on the plain build in the other tests.
 
 use crate::run::{Made, copy_add, load, source};
-use crate::sim::{Sim, compiler, folder, installation, run};
+use crate::sim::{Sim, compiler, folder, installation, made, run};
 use samedraw::pipeline::blocks::{BLOCKS, RowBlock};
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -15,19 +16,24 @@ use std::process::Command;
 fn driver(sanitizer: &str) -> Command {
     let name = if sanitizer.is_empty() { "plain" } else { sanitizer };
     let root = installation(name, sanitizer);
-    let program = folder().join(format!("driver-{name}-{}", std::process::id()));
     let place = |field: &str| RowBlock::INFO.fields.iter().position(|known| known.name == field).unwrap();
     let slots: usize = BLOCKS.iter().filter(|block| block.name != "SlotBlock").map(|block| block.fields.len()).sum();
-    let mut build = compiler(sanitizer);
-    build.arg(format!("-DSLOTS={slots}"));
-    for field in ["logits", "tokens", "scratch", "vocab", "position_add"] {
-        build.arg(format!("-DFIELD_{}={}", field.to_uppercase(), place(field)));
-    }
-    build.arg(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/ascend_sim/driver.cpp"));
-    build.arg("-o").arg(&program).arg("-ldl").arg("-pthread");
-    run(build);
-    let kernel = folder().join(format!("copy_add-{}.asc", std::process::id()));
-    fs::write(&kernel, source()).unwrap();
+    let fields = ["logits", "tokens", "scratch", "vocab", "position_add"];
+    let defines: Vec<String> = std::iter::once(format!("-DSLOTS={slots}"))
+        .chain(fields.map(|field| format!("-DFIELD_{}={}", field.to_uppercase(), place(field))))
+        .collect();
+    let program = folder().join(format!("driver-{name}{}", defines.concat()));
+    made(&program, |out| {
+        let mut build = compiler(sanitizer);
+        build.args(&defines).arg(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/ascend_sim/driver.cpp"));
+        build.arg("-o").arg(out).arg("-ldl").arg("-pthread");
+        run(build);
+    });
+    let text = source();
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    let kernel = folder().join(format!("copy_add-{:016x}.asc", hasher.finish()));
+    made(&kernel, |out| fs::write(out, text).unwrap());
     let mut command = Command::new(program);
     command.arg(root).arg(kernel);
     if !sanitizer.is_empty() {

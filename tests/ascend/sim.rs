@@ -61,7 +61,7 @@ pub fn run(mut command: Command) -> String {
 }
 
 /// Makes `path` by `make`, which is given a temporary name, unless it is there: any number of processes may do so.
-fn made(path: &Path, make: impl FnOnce(&Path)) {
+pub fn made(path: &Path, make: impl FnOnce(&Path)) {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     if path.exists() {
         return;
