@@ -1,10 +1,11 @@
-//! With the feature `precompiled`: embeds the CUBINs of the folder SAMEDRAW_CUBIN_DIR. Otherwise does nothing.
+//! With the feature `precompiled`: embeds the CUBINs of the folder SAMEDRAW_CUBIN_DIR. With the feature `bindgen`: bindings
+//! from the headers of an installed CANN. Otherwise does nothing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::exit;
 
-include!("src/device/cuda/hash.rs");
+include!("src/device/hash.rs");
 
 const FOLDER: &str = "SAMEDRAW_CUBIN_DIR";
 /// One for each major version of hardware: machine code runs on the minor versions above its own, too.
@@ -18,6 +19,40 @@ fn main() {
         eprintln!("feature `precompiled`: {why}");
         eprintln!("`cargo xtask cubins --out DIR` makes the folder that {FOLDER} names");
         exit(1);
+    }
+    #[cfg(feature = "bindgen")]
+    if let Err(why) = cann::bind() {
+        eprintln!("feature `bindgen`: {why}");
+        exit(1);
+    }
+}
+
+#[cfg(feature = "bindgen")]
+mod cann {
+    include!("ffi/bindings.rs");
+
+    const ROOT: &str = "ASCEND_HOME_PATH";
+
+    pub fn bind() -> Result<(), String> {
+        println!("cargo::rerun-if-env-changed={ROOT}");
+        println!("cargo::rerun-if-changed=ffi");
+        let root = std::env::var(ROOT).map_err(|_| format!("the environment variable {ROOT} names no CANN"))?;
+        let include = format!("{root}/include");
+        if !std::path::Path::new(&include).join("acl/acl_rt.h").is_file() {
+            return Err(format!("{ROOT} = {root} holds no include/acl/acl_rt.h"));
+        }
+        let out = std::env::var("OUT_DIR").map_err(|error| error.to_string())?;
+        let here = std::env::var("CARGO_MANIFEST_DIR").map_err(|error| error.to_string())?;
+        // A runtime without the toolkit has no header of the compiler.
+        let compiler = format!(
+            "#if __has_include(\"acl/acl_rt_compile.h\")\n#include \"acl/acl_rt_compile.h\"\n#else\n#include \"{here}/ffi/aclrtc_abi.h\"\n#endif\n"
+        );
+        for (bound, header) in BOUND.iter().zip(["#include \"acl/acl.h\"\n", &compiler]) {
+            let text = bound.generate(header, Some(&include))?;
+            let path = format!("{out}/{}", bound.file);
+            std::fs::write(&path, text).map_err(|error| format!("{path}: {error}"))?;
+        }
+        Ok(())
     }
 }
 

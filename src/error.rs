@@ -73,7 +73,7 @@ pub enum Error {
         message: String,
     },
     /// An allocation was refused.
-    #[error("{op}: {bytes} bytes could not be allocated on {platform}")]
+    #[error("{op}: {bytes} bytes could not be allocated on {platform}: {cause}")]
     OutOfMemory {
         /// The operation.
         op: &'static str,
@@ -81,6 +81,8 @@ pub enum Error {
         platform: Platform,
         /// Bytes asked for.
         bytes: usize,
+        /// The refusing call, its code and its message.
+        cause: String,
     },
     /// A lent workspace is too small or not aligned.
     #[error("workspace: {given} bytes lent, {needed} needed, aligned to {align} bytes")]

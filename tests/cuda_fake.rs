@@ -415,9 +415,10 @@ fn misuse_is_an_error_that_breaks_nothing() {
     in_child("misuse_is_an_error_that_breaks_nothing", &env, || {
         let device = Arc::new(CudaDevice::open(0).unwrap());
         let stream = Stream::new(&device).unwrap();
+        let cause = "cuMemAlloc_v2 failed with code 2: FAKE_ERROR: as told by the fake".to_owned();
         assert_eq!(
             device.alloc(1 << 31),
-            Err(Error::OutOfMemory { op: "alloc", platform: samedraw::Platform::Cuda, bytes: 1 << 31 })
+            Err(Error::OutOfMemory { op: "alloc", platform: samedraw::Platform::Cuda, bytes: 1 << 31, cause })
         );
         // SAFETY: the streams are alive, or the default one.
         unsafe {

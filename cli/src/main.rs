@@ -5,6 +5,7 @@
 
 mod demo;
 mod devices;
+mod kernels;
 mod output;
 mod run;
 mod table;
@@ -31,6 +32,8 @@ enum Command {
     Run(run::Arguments),
     /// List the platforms: what is there, or why it is not.
     Devices(devices::Arguments),
+    /// Print the kernels of a target and the commands that build them ahead of time.
+    Kernels(kernels::Arguments),
     /// Sample 24 rows of real logits that come with the program.
     Demo(demo::Arguments),
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Devices(arguments) => devices::run(&arguments),
+        Command::Kernels(arguments) => kernels::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
     };
     match done {

@@ -167,6 +167,49 @@ fn devices_lists_every_platform() {
     }
 }
 
+#[cfg(feature = "ascend")]
+#[test]
+fn kernels_prints_a_source_file_with_its_commands() {
+    let out = output(&["kernels", "--target", "dav-2201"]);
+    assert_eq!(out.status.code(), Some(0));
+    let printed = text(&out.stdout);
+    for part in
+        ["bisheng -std=c++17", "--npu-arch=dav-2201", "ld.lld -m aicorelinux", "// ---- abi.h", "struct RowBlock"]
+    {
+        assert!(printed.contains(part), "{part} is missing");
+    }
+    refused(&["kernels", "--target", "dav-3510"], "dav-3510");
+    refused(&["kernels", "--target", ""], "dav-2201");
+}
+
+#[cfg(not(feature = "ascend"))]
+#[test]
+fn kernels_of_a_platform_that_is_not_built_in_are_refused() {
+    refused(&["kernels", "--target", "dav-2201"], "built without the feature \"ascend\"");
+}
+
+#[cfg(feature = "ascend")]
+#[test]
+fn devices_says_where_cann_was_looked_for() {
+    if Path::new("/usr/local/Ascend").exists() {
+        println!("SKIPPED: this machine has CANN in its default place");
+        return;
+    }
+    let mut command = samedraw(&["devices"]);
+    for variable in ["SAMEDRAW_ASCEND_RUNTIME", "ASCEND_TOOLKIT_HOME", "LD_LIBRARY_PATH"] {
+        command.env_remove(variable);
+    }
+    let out = command.env("ASCEND_HOME_PATH", "/no/such/cann").env("HOME", "/no/such/home").output().unwrap();
+    let printed = text(&out.stdout);
+    for part in [
+        "/no/such/cann/lib64/libacl_rt.so",
+        "/no/such/home/Ascend/cann/lib64/libascendcl.so",
+        "SAMEDRAW_ASCEND_RUNTIME",
+    ] {
+        assert!(printed.contains(part), "{part} is missing in {printed}");
+    }
+}
+
 #[test]
 fn the_demo_is_plain_when_piped_and_shows_the_expected_tokens() {
     let out = output(&["demo"]);

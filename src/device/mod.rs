@@ -28,13 +28,21 @@ use std::fmt;
 use std::sync::Arc;
 
 mod absent;
+#[cfg(feature = "ascend")]
+pub mod ascend;
+#[cfg(any(feature = "cuda", feature = "ascend"))]
+mod cache;
 #[cfg(feature = "cpu")]
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+#[cfg(any(feature = "cuda", feature = "ascend"))]
+mod hash;
 mod memory;
 
 pub use absent::Absent;
+#[cfg(feature = "ascend")]
+pub use ascend::AscendDevice;
 #[cfg(feature = "cpu")]
 pub use cpu::CpuDevice;
 #[cfg(feature = "cuda")]
@@ -48,6 +56,7 @@ pub type CpuDevice = Absent<0>;
 #[cfg(not(feature = "cuda"))]
 pub type CudaDevice = Absent<1>;
 /// The Ascend device, absent from this build.
+#[cfg(not(feature = "ascend"))]
 pub type AscendDevice = Absent<2>;
 
 /// An address in a device's memory; 0 is null. On the CPU device it is the host address.

@@ -1,6 +1,8 @@
-//! Maintenance of the repository: `cargo xtask abi [--check]`, `kernels`, `cubins` and `cargo xtask sabotage [NAME]`.
+//! Maintenance of the repository: `cargo xtask abi [--check]`, `abi-check`, `bindgen`, `kernels`, `cubins` and `cargo xtask sabotage [NAME]`.
 
 mod abi;
+mod abi_check;
+mod bindgen;
 mod kernels;
 mod sabotage;
 
@@ -10,6 +12,10 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask abi              write cuda/abi.cuh and ascend/abi.h from the argument blocks
 cargo xtask abi --check      fail if either differs from what would be written
+cargo xtask abi-check HEADERS
+                             compare ffi/ with the vendor's headers (HEADERS holds acl/acl.h)
+cargo xtask bindgen [--check]
+                             write the ACL bindings from ffi/, or fail if they differ; needs libclang
 cargo xtask kernels [--nvrtc PATH] [--arch sm_90]...
                              compile the CUDA kernels; fail on a warning, a spill or local memory
 cargo xtask cubins --out DIR [--nvrtc PATH]
@@ -25,6 +31,9 @@ fn main() -> ExitCode {
     let done = match args[..] {
         ["abi"] => abi::write(&root()),
         ["abi", "--check"] => abi::check(&root()),
+        ["abi-check", headers] => abi_check::run(&root(), Path::new(headers)),
+        ["bindgen"] => bindgen::run(&root(), bindgen::Mode::Write),
+        ["bindgen", "--check"] => bindgen::run(&root(), bindgen::Mode::Check),
         ["kernels" | "cubins", ..] => kernels::run(&root(), &args),
         ["sabotage", "--list"] => {
             sabotage::list();

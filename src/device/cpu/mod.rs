@@ -92,9 +92,12 @@ impl CpuDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn refused(bytes: usize, cause: &str) -> Error {
+        Error::OutOfMemory { op: "alloc", platform: Platform::Cpu, bytes, cause: cause.to_owned() }
+    }
+
     fn layout(bytes: usize, align: usize) -> Result<Layout> {
-        let refused = |_| Error::OutOfMemory { op: "alloc", platform: Platform::Cpu, bytes };
-        Layout::from_size_align(bytes.max(1), align).map_err(refused)
+        Layout::from_size_align(bytes.max(1), align).map_err(|error| Self::refused(bytes, &error.to_string()))
     }
 
     fn allocate(bytes: usize, align: usize) -> Result<*mut u8> {
@@ -102,7 +105,7 @@ impl CpuDevice {
         // SAFETY: the layout has a size of at least 1.
         let ptr = unsafe { alloc_zeroed(Self::layout(bytes, align)?) };
         if ptr.is_null() {
-            return Err(Error::OutOfMemory { op: "alloc", platform: Platform::Cpu, bytes });
+            return Err(Self::refused(bytes, "the system's allocator has no more"));
         }
         Ok(ptr)
     }

@@ -5,7 +5,7 @@ use super::modules::{of_each_unit, source};
 use super::nvrtc::{Nvrtc, flags};
 use crate::error::Result;
 
-pub use super::hash::sources_hash;
+pub use crate::device::hash::sources_hash;
 
 /// A unit compiled for one architecture.
 #[derive(Debug)]

@@ -30,7 +30,10 @@ fn graph(raw: RawGraph) -> sys::CUgraphExec {
 
 fn memory(op: &'static str, bytes: usize, error: Error) -> Error {
     match error {
-        Error::Driver { code: NO_MEMORY, .. } => Error::OutOfMemory { op, platform: Platform::Cuda, bytes },
+        Error::Driver { code: NO_MEMORY, ref call, ref message, .. } => {
+            let cause = format!("{call} failed with code {NO_MEMORY}: {message}");
+            Error::OutOfMemory { op, platform: Platform::Cuda, bytes, cause }
+        }
         other => other,
     }
 }

@@ -16,20 +16,18 @@
 //! |---|---|
 //! | `driver` | the driver, found and checked, its calls as `Result`s |
 //! | `context` | the primary context, current for the length of a call |
-//! | `nvrtc`, `cache`, `precompiled` | where machine code comes from |
+//! | `nvrtc`, `precompiled` | where machine code comes from |
 //! | `modules` | the loaded kernels |
 //! | `kernels` | the sources, and which launches a stage takes |
 //! | `launch` | one launch |
 //! | `calls` | the `Device` trait |
-//! | `build`, `hash` | kernels compiled ahead of time |
+//! | `build` | kernels compiled ahead of time |
 
 #[doc(hidden)]
 pub mod build;
-mod cache;
 mod calls;
 mod context;
 mod driver;
-mod hash;
 mod kernels;
 mod launch;
 mod modules;

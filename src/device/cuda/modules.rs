@@ -1,10 +1,10 @@
 //! The kernels of a card, ready to launch: embedded, from the cache, or compiled now.
 
-use super::cache::Cache;
 use super::context::Context;
 use super::kernels::{self, Card, Launch, UNITS, Unit};
 use super::nvrtc::{self, Nvrtc};
 use super::{driver, precompiled, unavailable};
+use crate::device::cache::Cache;
 use crate::error::{Error, Result};
 use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
 use std::ffi::CStr;
@@ -123,7 +123,7 @@ impl<'a> Compiler<'a> {
     fn new(card: &'a Card, driver_version: i32) -> Result<Self> {
         let embedded = UNITS.iter().all(|unit| precompiled::find(unit.name, card.compute).is_some());
         let nvrtc = if embedded { None } else { Some(Nvrtc::find(driver_version)?) };
-        Ok(Compiler { card, nvrtc, cache: Cache::of_user() })
+        Ok(Compiler { card, nvrtc, cache: Cache::of_user("cubin") })
     }
 
     fn image(&self, unit: &Unit) -> Result<(Vec<u8>, String)> {

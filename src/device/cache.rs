@@ -12,33 +12,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Environment variable with the folder of the cache.
 pub const CACHE_DIR: &str = "SAMEDRAW_CACHE_DIR";
-const MAGIC: &[u8; 16] = b"samedraw cubin 1";
+const MAGIC: &[u8; 16] = b"samedraw kernel1";
 /// Magic, length of the key, length of the kernel, checksum of both.
 const HEADER: usize = 16 + 8 + 8 + 16;
 
 /// A folder of entries.
 #[derive(Debug, Clone)]
-pub(super) struct Cache {
+pub(crate) struct Cache {
     folder: PathBuf,
+    /// What the entries hold, as the end of their names.
+    kind: &'static str,
 }
 
 impl Cache {
-    /// The user's cache, where the environment names a place for one.
-    pub fn of_user() -> Option<Self> {
+    /// The user's cache of `kind`, where the environment names a place for one.
+    pub fn of_user(kind: &'static str) -> Option<Self> {
         let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let folder = from(CACHE_DIR)
             .or_else(|| from("XDG_CACHE_HOME").map(|dir| dir.join("samedraw")))
             .or_else(|| from("HOME").map(|dir| dir.join(".cache").join("samedraw")))?;
-        Some(Cache { folder })
+        Some(Cache { folder, kind })
     }
 
-    #[cfg(test)]
-    fn at(folder: &Path) -> Self {
-        Cache { folder: folder.to_owned() }
+    /// A cache of `kind` in a folder of the caller's.
+    #[cfg_attr(not(feature = "ascend"), allow(dead_code, reason = "the CUDA device takes the user's cache alone"))]
+    pub fn at(folder: &Path, kind: &'static str) -> Self {
+        Cache { folder: folder.to_owned(), kind }
     }
 
     fn path(&self, key: &[u8]) -> PathBuf {
-        self.folder.join(format!("{:032x}.cubin", fnv128(&[key])))
+        self.folder.join(format!("{:032x}.{}", fnv128(&[key]), self.kind))
     }
 
     /// The entry of `key`; `None` where there is none or what is there is not a whole entry of this key.
@@ -46,21 +49,21 @@ impl Cache {
         let mut entry = fs::read(self.path(key)).ok()?;
         let (header, body) = entry.split_at_checked(HEADER)?;
         let word = |at: usize| header[at..at + 8].try_into().map(u64::from_le_bytes).ok();
-        let (key_len, cubin_len) = (usize::try_from(word(16)?).ok()?, usize::try_from(word(24)?).ok()?);
-        let (stored_key, cubin) = body.split_at_checked(key_len)?;
+        let (key_len, kernel_len) = (usize::try_from(word(16)?).ok()?, usize::try_from(word(24)?).ok()?);
+        let (stored_key, kernel) = body.split_at_checked(key_len)?;
         let intact = header.starts_with(MAGIC)
             && stored_key == key
-            && cubin.len() == cubin_len
-            && header[32..] == fnv128(&[stored_key, cubin]).to_le_bytes();
+            && kernel.len() == kernel_len
+            && header[32..] == fnv128(&[stored_key, kernel]).to_le_bytes();
         intact.then(|| entry.split_off(HEADER + key_len))
     }
 
     /// Writes the entry of `key`, replacing what is there; returns its path.
-    pub fn store(&self, key: &[u8], cubin: &[u8]) -> io::Result<PathBuf> {
+    pub fn store(&self, key: &[u8], kernel: &[u8]) -> io::Result<PathBuf> {
         fs::create_dir_all(&self.folder)?;
         let path = self.path(key);
         let temporary = self.temporary(&path);
-        let written = write_entry(&temporary, key, cubin).and_then(|()| fs::rename(&temporary, &path));
+        let written = write_entry(&temporary, key, kernel).and_then(|()| fs::rename(&temporary, &path));
         if written.is_err() {
             // The first error is the one to report.
             let _ = fs::remove_file(&temporary);
@@ -76,14 +79,14 @@ impl Cache {
     }
 }
 
-fn write_entry(path: &Path, key: &[u8], cubin: &[u8]) -> io::Result<()> {
+fn write_entry(path: &Path, key: &[u8], kernel: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
     file.write_all(MAGIC)?;
     file.write_all(&(key.len() as u64).to_le_bytes())?;
-    file.write_all(&(cubin.len() as u64).to_le_bytes())?;
-    file.write_all(&fnv128(&[key, cubin]).to_le_bytes())?;
+    file.write_all(&(kernel.len() as u64).to_le_bytes())?;
+    file.write_all(&fnv128(&[key, kernel]).to_le_bytes())?;
     file.write_all(key)?;
-    file.write_all(cubin)?;
+    file.write_all(kernel)?;
     // The rename must not reach the disk before the contents do.
     file.sync_all()
 }
@@ -111,7 +114,7 @@ mod tests {
     #[test]
     fn an_entry_comes_back_and_damage_is_a_miss() {
         let folder = Folder::new("damage");
-        let cache = Cache::at(&folder.0);
+        let cache = Cache::at(&folder.0, "cubin");
         assert_eq!(cache.load(b"key"), None);
         let path = cache.store(b"key", b"the kernel").unwrap();
         assert_eq!(cache.load(b"key").as_deref(), Some(&b"the kernel"[..]));
@@ -138,7 +141,7 @@ mod tests {
     #[test]
     fn a_name_that_collides_is_a_miss() {
         let folder = Folder::new("collide");
-        let cache = Cache::at(&folder.0);
+        let cache = Cache::at(&folder.0, "cubin");
         let path = cache.store(b"one", b"kernel of one").unwrap();
         fs::rename(path, cache.path(b"two")).unwrap();
         assert_eq!(cache.load(b"two"), None);
@@ -147,7 +150,7 @@ mod tests {
     #[test]
     fn many_writers_leave_one_whole_entry_and_no_temporary() {
         let folder = Folder::new("writers");
-        let cache = Cache::at(&folder.0);
+        let cache = Cache::at(&folder.0, "cubin");
         let cubin: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -166,7 +169,7 @@ mod tests {
     fn a_folder_that_cannot_be_made_is_an_error_and_a_miss() {
         let folder = Folder::new("refused");
         fs::write(&folder.0, b"a file").unwrap();
-        let cache = Cache::at(&folder.0.join("below"));
+        let cache = Cache::at(&folder.0.join("below"), "cubin");
         assert!(cache.store(b"key", b"kernel").is_err());
         assert_eq!(cache.load(b"key"), None);
         fs::remove_file(&folder.0).unwrap();

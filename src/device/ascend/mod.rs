@@ -1,0 +1,294 @@
+//! The Ascend device: NPUs of Atlas A2 and A3 (dav-2201), on CANN 8.5.0 or newer.
+//!
+//! It shares the NPU's default context with the stack around it, takes the stack's streams and pointers as they are, and
+//! makes its context current only while a call of its own runs. Nothing of CANN is needed to build it.
+//!
+//! This is the host's half. The kernels of the sampling stages are not part of this version: [`Device::prepare`](crate::Device::prepare) and
+//! [`Device::supports`](crate::Device::supports) refuse every stage by name. Nothing here has run on an NPU; the calls are held to the vendor's
+//! public headers and exercised on a simulated runtime (`docs/ascend.md`).
+//!
+//! # What CANN must have
+//! Every call of memory, order, loading and launching is looked up when the library is opened; a library that lacks one
+//! is refused with its name. Optional are: `aclsysGetVersionNum` and `aclsysGetVersionStr` (without them the version is
+//! unknown and the symbols decide), `aclrtGetDeviceInfo` (then `aclGetDeviceCapability` counts the vector cores), the
+//! five calls of capture (`aclmdlRICaptureBegin`, `aclmdlRICaptureEnd`, `aclmdlRICaptureGetInfo`,
+//! `aclmdlRIExecuteAsync`, `aclmdlRIDestroy`; without them [`Device::begin_capture`](crate::Device::begin_capture) is refused with the names), and
+//! `libacl_rtc.so` (without it kernels come as a prebuilt object).
+//!
+//! | file | what |
+//! |---|---|
+//! | `sys` | the bindings |
+//! | `search` | where libraries are looked for |
+//! | `runtime` | the runtime, checked, its errors with its messages |
+//! | `chip` | which chips the kernels run on |
+//! | `context` | the default context, current for the length of a call |
+//! | `compiler` | aclrtc |
+//! | `kernels`, `modules` | the sources, and the loaded kernels |
+//! | `launch` | one launch |
+//! | `memory` | alignment the runtime does not promise |
+//! | `calls` | the `Device` trait |
+
+mod calls;
+mod chip;
+mod compiler;
+mod context;
+#[doc(hidden)]
+pub mod kernels;
+#[doc(hidden)]
+pub mod launch;
+mod memory;
+mod modules;
+mod runtime;
+mod search;
+mod sys;
+
+use crate::device::{DeviceInfo, Platform, RawStream};
+use crate::error::{Error, Result, Unavailable};
+use compiler::Compiler;
+use context::Context;
+use kernels::Unit;
+use launch::{Arguments, Kernel};
+use memory::Aligned;
+use modules::Binary;
+use runtime::{Runtime, acl};
+use std::ffi::CStr;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+/// Environment variable with the path of the runtime to use: `libacl_rt.so`.
+const RUNTIME_PATH: &str = "SAMEDRAW_ASCEND_RUNTIME";
+/// Environment variable with the path of the compiler to use: `libacl_rtc.so`, in its place in a toolkit.
+const COMPILER_PATH: &str = "SAMEDRAW_ASCEND_COMPILER";
+/// Environment variable with the path of a prebuilt kernel object.
+const KERNELS_PATH: &str = "SAMEDRAW_ASCEND_KERNELS";
+
+/// Paths that are used instead of looking for the file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Options {
+    /// The runtime, `libacl_rt.so`.
+    pub runtime: Option<PathBuf>,
+    /// The compiler, `libacl_rtc.so`, in its place in a toolkit: it finds its parts by its own path.
+    pub compiler: Option<PathBuf>,
+    /// A prebuilt kernel object; nothing is compiled then.
+    pub kernels: Option<PathBuf>,
+    /// The folder compiled kernels are kept in, instead of the user's cache.
+    pub cache: Option<PathBuf>,
+}
+
+impl Options {
+    /// What the environment says: `SAMEDRAW_ASCEND_RUNTIME`, `SAMEDRAW_ASCEND_COMPILER`, `SAMEDRAW_ASCEND_KERNELS`.
+    pub fn from_env() -> Self {
+        let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        Options { runtime: from(RUNTIME_PATH), compiler: from(COMPILER_PATH), kernels: from(KERNELS_PATH), cache: None }
+    }
+}
+
+/// One NPU.
+#[derive(Debug)]
+pub struct AscendDevice {
+    info: DeviceInfo,
+    runtime: &'static Runtime,
+    context: Context,
+    chip: String,
+    vector_cores: u32,
+    options: Options,
+    compiler: Mutex<Option<Compiler>>,
+    binaries: Mutex<Vec<Binary>>,
+    aligned: Aligned,
+    closed: bool,
+}
+
+impl AscendDevice {
+    /// NPU number `ordinal`, in the runtime's numbering, with the paths the environment gives.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where the runtime is missing, a stub, too old or lacks a symbol, where there is no such
+    /// NPU, and where the chip is not dav-2201; [`Error::Driver`] for what the runtime reports.
+    pub fn open(ordinal: usize) -> Result<Self> {
+        Self::open_with(ordinal, Options::from_env())
+    }
+
+    /// As [`open`](Self::open) with paths of the caller's; the environment is not asked for them.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(ordinal: usize, options: Options) -> Result<Self> {
+        const OP: &str = "open";
+        let runtime = Runtime::open(options.runtime.as_deref())?;
+        let mut count = 0;
+        // SAFETY: the number is written.
+        unsafe { acl!(runtime, OP, aclrtGetDeviceCount(&mut count))? };
+        let number = i32::try_from(ordinal).ok().filter(|_| ordinal < count as usize).ok_or_else(|| {
+            unavailable(format!("there is no NPU {ordinal}, the runtime has {count}"), vec![runtime.path().to_owned()])
+        })?;
+        let context = Context::attach(runtime, number)?;
+        match context.within(OP, || Facts::ask(runtime, number)) {
+            Ok(facts) => Ok(AscendDevice {
+                info: DeviceInfo {
+                    platform: Platform::Ascend,
+                    ordinal,
+                    name: facts.describe(runtime),
+                    // Not found to be exact: there are no kernels to find it with.
+                    exact: false,
+                },
+                runtime,
+                context,
+                chip: facts.chip,
+                vector_cores: facts.vector_cores,
+                options,
+                compiler: Mutex::new(None),
+                binaries: Mutex::new(Vec::new()),
+                aligned: Aligned::default(),
+                closed: false,
+            }),
+            Err(error) => {
+                // The first error is the one to report.
+                let _ = context.release();
+                Err(error)
+            }
+        }
+    }
+
+    /// Vector cores of the NPU.
+    pub fn vector_cores(&self) -> u32 {
+        self.vector_cores
+    }
+
+    /// Unloads the kernels and gives the NPU back. Dropping the device does the same and has nobody to tell of a
+    /// failure. What is refused is tried once more.
+    ///
+    /// # Errors
+    /// What the runtime reports, after everything was tried.
+    pub fn close(mut self) -> Result<()> {
+        self.shut()
+    }
+
+    fn shut(&mut self) -> Result<()> {
+        if self.closed {
+            return Ok(());
+        }
+        let binaries = self.binaries.get_mut().unwrap_or_else(PoisonError::into_inner);
+        modules::unload_all(self.runtime, &self.context, binaries)?;
+        self.context.release()?;
+        self.closed = true;
+        Ok(())
+    }
+
+    /// Compiles or finds the code of `unit` and loads it; its kernels, in the order of its entries. They stay loaded
+    /// until the device is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where no compiler is found, [`Error::Driver`] for what compiler and runtime report,
+    /// [`Error::Io`] for a prebuilt object that cannot be read.
+    #[doc(hidden)]
+    pub fn load(&self, unit: &Unit<'_>) -> Result<Vec<Kernel>> {
+        let (code, origin) = {
+            // One compilation at a time; the compiler stays open for the next.
+            let mut compiler = self.compiler.lock().unwrap_or_else(PoisonError::into_inner);
+            modules::code(self.runtime, &self.chip, &self.options, &mut compiler, unit)?
+        };
+        let binary = self.context.making(
+            "prepare",
+            || Binary::load(self.runtime, &code, origin, unit.entries),
+            |binary| binary.unload(self.runtime),
+        )?;
+        let kernels = binary.kernels.clone();
+        self.binaries.lock().unwrap_or_else(PoisonError::into_inner).push(binary);
+        Ok(kernels)
+    }
+
+    /// Where the code of the loaded kernels came from.
+    #[doc(hidden)]
+    pub fn kernel_origins(&self) -> Vec<String> {
+        let binaries = self.binaries.lock().unwrap_or_else(PoisonError::into_inner);
+        binaries.iter().map(|binary| binary.origin.clone()).collect()
+    }
+
+    /// Enqueues `blocks` blocks of `kernel`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a number of blocks or arguments that cannot be, [`Error::Driver`] for what the runtime
+    /// reports.
+    ///
+    /// # Safety
+    /// The kernel is of this device, the stream is live, and what the arguments point at is what the kernel takes until
+    /// the stream has passed this point.
+    #[doc(hidden)]
+    pub unsafe fn launch(&self, stream: RawStream, kernel: Kernel, blocks: u32, arguments: &Arguments) -> Result<()> {
+        // SAFETY: the caller's promise; `within` makes the context current.
+        self.context.within("launch", || unsafe {
+            launch::launch(self.runtime, calls::stream(stream), kernel, blocks, arguments)
+        })
+    }
+}
+
+impl Drop for AscendDevice {
+    fn drop(&mut self) {
+        // A failure here has no caller to go to; `close` has one. With binaries that do not unload the NPU is not given
+        // back: they would go with its last reference while somebody may still run them.
+        let _ = self.shut();
+    }
+}
+
+/// What an NPU is.
+struct Facts {
+    chip: String,
+    vector_cores: u32,
+    bytes: usize,
+}
+
+impl Facts {
+    /// Asks the runtime; the NPU's context is current.
+    fn ask(runtime: &Runtime, number: i32) -> Result<Self> {
+        const OP: &str = "open";
+        // SAFETY: the call takes nothing; the text it returns is a constant of the library, or null.
+        let chip = unsafe {
+            let Ok(name) = &runtime.calls.aclrtGetSocName else { return Err(runtime.lacks(OP, "aclrtGetSocName")) };
+            let name = name();
+            (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
+        };
+        let Some(chip) = chip else {
+            let said = runtime.message().unwrap_or_else(|| "the runtime gives no message".into());
+            return Err(Error::Driver {
+                op: OP,
+                call: "aclrtGetSocName",
+                code: 0,
+                message: format!("no name; {said}"),
+            });
+        };
+        chip::check(&chip).map_err(|reason| unavailable(reason, vec![runtime.path().to_owned()]))?;
+        let (mut cores, mut free, mut bytes) = (0, 0, 0);
+        // SAFETY: each call writes the variables it is given.
+        unsafe {
+            use sys::acl;
+            if runtime.calls.aclrtGetDeviceInfo.is_ok() {
+                let which = acl::ACL_DEV_ATTR_VECTOR_CORE_NUM;
+                acl!(runtime, OP, aclrtGetDeviceInfo(number as u32, which, &mut cores))?;
+            } else {
+                let which = acl::ACL_DEVICE_INFO_VECTOR_CORE_NUM;
+                acl!(runtime, OP, aclGetDeviceCapability(number as u32, which, &mut cores))?;
+            }
+            acl!(runtime, OP, aclrtGetMemInfo(acl::ACL_HBM_MEM, &mut free, &mut bytes))?;
+        }
+        let vector_cores = u32::try_from(cores).ok().filter(|cores| *cores > 0).ok_or_else(|| {
+            unavailable(format!("{chip} reports {cores} vector cores"), vec![runtime.path().to_owned()])
+        })?;
+        Ok(Facts { chip, vector_cores, bytes })
+    }
+
+    fn describe(&self, runtime: &Runtime) -> String {
+        format!(
+            "{}, {}, {} vector cores, {} MiB, CANN {} ({})",
+            self.chip,
+            chip::ARCHITECTURE,
+            self.vector_cores,
+            self.bytes >> 20,
+            runtime.version(),
+            kernels::NOT_BUILT
+        )
+    }
+}
+
+fn unavailable(reason: String, tried: Vec<String>) -> Error {
+    Error::Unavailable(Unavailable { platform: Platform::Ascend, reason, tried })
+}
