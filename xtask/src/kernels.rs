@@ -23,7 +23,7 @@ struct Usage {
 }
 
 /// Compiles every unit for every architecture of `args`, prints what each kernel uses, and fails on an error, a
-/// warning, a spill or local memory. With `cubins --out DIR` it writes the code instead.
+/// warning or a spill. With `cubins --out DIR` it writes the code instead.
 pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
     let options = Options::parse(args)?;
     let nvrtc = match options.nvrtc {
@@ -112,8 +112,9 @@ fn report(nvrtc: &str, archs: &[&str]) -> Result<(), String> {
                         unit.unit
                     );
                 }
-                if stack + spills > 0 {
-                    let _ = writeln!(faults, "{arch} {name}: {stack} bytes of stack, {spills} bytes of spills");
+                // Stack alone is what calls of functions that are not inlined save; the rare, general paths make them.
+                if *spills > 0 {
+                    let _ = writeln!(faults, "{arch} {name}: {spills} bytes of spills");
                 }
             }
             if used.is_empty() {

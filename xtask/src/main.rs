@@ -17,7 +17,7 @@ cargo xtask abi-check HEADERS
 cargo xtask bindgen [--check]
                              write the ACL bindings from ffi/, or fail if they differ; needs libclang
 cargo xtask kernels [--nvrtc PATH] [--arch sm_90]...
-                             compile the CUDA kernels; fail on a warning, a spill or local memory
+                             compile the CUDA kernels; fail on a warning or a spill
 cargo xtask cubins --out DIR [--nvrtc PATH]
                              write what the feature `precompiled` embeds
 cargo xtask sabotage         apply every fault to a copy, one at a time; fail if a test suite lets one pass
