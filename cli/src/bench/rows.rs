@@ -29,16 +29,8 @@ pub enum Mix {
 }
 
 impl Mix {
-    pub const ALL: [Mix; 8] = [
-        Mix::Argmax,
-        Mix::Temperature,
-        Mix::TopP,
-        Mix::MinP,
-        Mix::Joint,
-        Mix::TopKFirst,
-        Mix::ForceTopK,
-        Mix::Reports,
-    ];
+    pub const ALL: [Mix; 8] =
+        [Mix::Argmax, Mix::Temperature, Mix::TopP, Mix::MinP, Mix::Joint, Mix::TopKFirst, Mix::ForceTopK, Mix::Reports];
 
     pub fn params(self) -> SamplingParams {
         let seeded = SamplingParams { seq_seed: Some(7), ..SamplingParams::default() };
@@ -48,9 +40,7 @@ impl Mix {
             Mix::TopP | Mix::ForceTopK | Mix::Reports => SamplingParams { top_p: 0.9, ..seeded },
             Mix::MinP => SamplingParams { min_p: 0.05, ..seeded },
             Mix::Joint => SamplingParams { top_k: 50, top_p: 0.9, ..seeded },
-            Mix::TopKFirst => {
-                SamplingParams { top_k: 50, top_p: 0.9, filter_order: FilterOrder::TopKFirst, ..seeded }
-            }
+            Mix::TopKFirst => SamplingParams { top_k: 50, top_p: 0.9, filter_order: FilterOrder::TopKFirst, ..seeded },
         }
     }
 

@@ -266,9 +266,20 @@ impl<'s> Processed<'s> {
     /// Rank of a token from 1, 0 if it is not kept.
     pub fn rank(&self, id: i64) -> i32 {
         let Some(x) = self.kept_value(id) else { return 0 };
+        if let (Some(row), Some(index)) = (self.filtered, self.source.find(id)) {
+            let (values, len, place) = match row.near {
+                Some(near) => {
+                    let place = near.indices.partition_point(|&other| (other as usize) < index);
+                    (near.values.as_ptr(), near.values.len(), place)
+                }
+                None => (row.x, row.n, index),
+            };
+            // SAFETY: `len` clean values, `place` at most as many.
+            let (above, ties) = unsafe { ((row.k.count)(values, len, x).0, (row.k.count)(values, place, x).1) };
+            return (above + ties + 1) as i32;
+        }
         let (own, mut ahead) = (key(x), 1);
-        self.each_kept_value(|_, other, y| {
-            let k = key(y);
+        each_within(&self.source, self.kept, |k, other, _| {
             ahead += i32::from(k > own || (k == own && i64::from(other) < id));
         });
         ahead

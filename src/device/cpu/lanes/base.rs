@@ -94,6 +94,12 @@ impl Isa for Base {
         // SAFETY: the caller's promise.
         unsafe { pack(x, bits, out) };
     }
+
+    #[inline(always)]
+    unsafe fn pack_numbers(first: u32, bits: u32, out: *mut u32) {
+        // SAFETY: the caller's promise.
+        unsafe { pack(&std::array::from_fn(|lane| first + lane as u32), bits, out) };
+    }
 }
 
 #[inline(always)]

@@ -1,6 +1,8 @@
 //! The loops of `kernels`, compiled once for each instruction set and collected in tables of functions.
 
-use super::kernels::{self, BF16, F16, F32, Indices, Into, Scale, Scan};
+use super::kernels::{self, Scale};
+use super::narrow::{self, Into};
+use super::scan::{self as scans, BF16, F16, F32, Scan};
 
 /// Where a row lies, by its element type.
 #[derive(Debug, Clone, Copy)]
@@ -10,7 +12,7 @@ pub enum Row {
     BF16(*const u16),
 }
 
-/// The loops for one instruction set. Safety is that of the function of the same name in `kernels`; the table itself
+/// The loops for one instruction set. Safety is that of the function of the same name; the table itself
 /// may be used only on a processor that has the instruction set.
 #[derive(Debug)]
 pub struct Kernels {
@@ -18,7 +20,7 @@ pub struct Kernels {
     pub clean: unsafe fn(Row, usize, Option<*const u32>, *mut f32, *mut f32) -> Scan,
     pub masses: unsafe fn(*const f32, usize, *const f32, Scale, *mut u64) -> u64,
     pub count: unsafe fn(*const f32, usize, f32) -> (usize, usize),
-    pub compact: unsafe fn(*const f32, Indices, usize, f32, f32, Into) -> usize,
+    pub compact: unsafe fn(*const f32, *const u32, usize, f32, f32, Into) -> usize,
     pub compact_row: unsafe fn(*const f32, *const f32, (usize, usize), f32, Into) -> usize,
     pub nth_equal: unsafe fn(*const f32, usize, f32, usize) -> usize,
 }
@@ -33,9 +35,9 @@ macro_rules! shells {
                 // SAFETY: the caller's promise, here and below.
                 unsafe {
                     match row {
-                        Row::F32(p) => kernels::scan(F32(p), n, groups),
-                        Row::F16(p) => kernels::scan(F16(p), n, groups),
-                        Row::BF16(p) => kernels::scan(BF16(p), n, groups),
+                        Row::F32(p) => scans::scan(F32(p), n, groups),
+                        Row::F16(p) => scans::scan(F16(p), n, groups),
+                        Row::BF16(p) => scans::scan(BF16(p), n, groups),
                     }
                 }
             }
@@ -45,9 +47,9 @@ macro_rules! shells {
                 // SAFETY: as above.
                 unsafe {
                     match row {
-                        Row::F32(p) => kernels::clean(F32(p), n, mask, out, groups),
-                        Row::F16(p) => kernels::clean(F16(p), n, mask, out, groups),
-                        Row::BF16(p) => kernels::clean(BF16(p), n, mask, out, groups),
+                        Row::F32(p) => scans::clean(F32(p), n, mask, out, groups),
+                        Row::F16(p) => scans::clean(F16(p), n, mask, out, groups),
+                        Row::BF16(p) => scans::clean(BF16(p), n, mask, out, groups),
                     }
                 }
             }
@@ -61,16 +63,17 @@ macro_rules! shells {
             $(#[target_feature(enable = $features)])?
             unsafe fn count(x: *const f32, n: usize, pivot: f32) -> (usize, usize) {
                 // SAFETY: as above.
-                unsafe { kernels::count::<$isa>(x, n, pivot) }
+                unsafe { narrow::count::<$isa>(x, n, pivot) }
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn compact(x: *const f32, indices: Indices, n: usize, low: f32, high: f32, out: Into) -> usize {
-                // SAFETY: as above. One loop a kind of indices, chosen outside of it.
+            unsafe fn compact(x: *const f32, indices: *const u32, n: usize, low: f32, high: f32, out: Into) -> usize {
+                // SAFETY: as above. One loop for values alone and one for both.
                 unsafe {
-                    match indices {
-                        Indices::From(first) => kernels::compact::<$isa>(x, Indices::From(first), n, low, high, out),
-                        Indices::Of(own) => kernels::compact::<$isa>(x, Indices::Of(own), n, low, high, out),
+                    if indices.is_null() {
+                        narrow::compact::<$isa>(x, std::ptr::null(), n, low, high, out)
+                    } else {
+                        narrow::compact::<$isa>(x, indices, n, low, high, out)
                     }
                 }
             }
@@ -84,13 +87,13 @@ macro_rules! shells {
                 out: Into,
             ) -> usize {
                 // SAFETY: as above.
-                unsafe { kernels::compact_row::<$isa>(x, groups, range, low, out) }
+                unsafe { narrow::compact_row::<$isa>(x, groups, range, low, out) }
             }
 
             $(#[target_feature(enable = $features)])?
             unsafe fn nth_equal(x: *const f32, n: usize, value: f32, nth: usize) -> usize {
                 // SAFETY: as above.
-                unsafe { kernels::nth_equal::<$isa>(x, n, value, nth) }
+                unsafe { narrow::nth_equal::<$isa>(x, n, value, nth) }
             }
 
             pub static KERNELS: Kernels =

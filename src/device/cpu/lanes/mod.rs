@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `kernels` | the loops, written once |
+//! | `kernels`, `scan`, `narrow` | the loops, written once |
 //! | `base`, `x86` | vectors of the instruction sets |
 //! | `isa` | the loops compiled for each of them |
 //! | `scratch` | a thread's work areas |
@@ -16,7 +16,9 @@
 mod base;
 mod isa;
 mod kernels;
+mod narrow;
 mod row;
+mod scan;
 mod scratch;
 mod select;
 #[cfg(target_arch = "x86_64")]

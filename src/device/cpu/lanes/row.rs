@@ -5,15 +5,19 @@
 use super::super::row::{Filtered, Near};
 use super::super::source::{Cut, Source, key, value_of_key};
 use super::isa::{Kernels, Row};
-use super::kernels::{Indices, Into, Scale, W, segments};
+use super::kernels::{BLOCK, SEGMENT, Scale, W, blocks, segments};
+use super::narrow::Into;
 use super::scratch::Scratch;
 use super::select::{End, kth_largest, mass_end};
-use crate::mass::{exponent, mass};
+use crate::mass::{FLOOR, ONE, exponent, mass};
 use crate::params::TOP_P_OFF;
 use crate::pipeline::blocks::{SlotBlock, status};
 
 /// Values sampled to guess where top-p ends.
 const SAMPLED: usize = 512;
+/// Bins the sample goes to.
+const BINS_PER_OCTAVE: f32 = 8.0;
+const BINS: usize = 8 * 41 + 1;
 
 /// Largest value after the mask, the status bits its scan shows, and the index of the first value that equals it.
 /// `None` where the work areas are too small.
@@ -21,8 +25,8 @@ pub fn find_max(k: &'static Kernels, scratch: &mut Scratch, source: &Source) -> 
     let mut row = Work::new(k, scratch, source)?;
     let (n, max) = (row.n, row.max);
     let segment = (0..segments(n)).find(|&segment| row.groups_of(segment).contains(&max))?;
-    let start = segment * W * W;
-    let end = n.min(start + W * W);
+    let start = segment * SEGMENT;
+    let end = n.min(start + SEGMENT);
     // SAFETY: the segment lies within the row; its group maxima say that it holds the maximum.
     let index = unsafe { (k.nth_equal)(row.x.add(start), end - start, max, 1) };
     Some((max, row.found, start + index))
@@ -56,6 +60,9 @@ pub fn process<'s>(
     if columns_alone || row.max == f32::NEG_INFINITY {
         let empty = row.max == f32::NEG_INFINITY;
         return Some(row.done(set, None, columns_cut, columns_cut, 0, if empty { status::EMPTY_ROW } else { 0 }));
+    }
+    if set == Set::Row && row.is_flat() {
+        return Some(row.filter_flat(source, slot));
     }
     Some(row.filter(source, slot, set, columns_cut, min_exponent))
 }
@@ -144,19 +151,14 @@ impl<'s> Work<'s> {
         Into { values: pair.values.ptr(), indices: pair.indices.ptr() }
     }
 
-    /// Values, indices and length of a set.
-    fn list(&mut self, set: Set) -> (*const f32, Indices, usize) {
-        match set {
-            Set::Row => (self.x, Indices::From(0), self.n),
-            Set::Columns(len) => {
-                let Into { values, indices } = self.target(Target::Columns);
-                (values, Indices::Of(indices), len)
-            }
-            Set::Kept(len) => {
-                let Into { values, indices } = self.target(Target::Kept);
-                (values, Indices::Of(indices), len)
-            }
-        }
+    /// Values, indices and length of a set; the row itself has no indices.
+    fn list(&mut self, set: Set) -> (*const f32, *const u32, usize) {
+        let (Into { values, indices }, len) = match set {
+            Set::Row => return (self.x, std::ptr::null(), self.n),
+            Set::Columns(len) => (self.target(Target::Columns), len),
+            Set::Kept(len) => (self.target(Target::Kept), len),
+        };
+        (values, indices, len)
     }
 
     /// The first `count` tokens of the row's order, fewer than it has, as a list.
@@ -169,8 +171,7 @@ impl<'s> Work<'s> {
         // SAFETY: as above.
         unsafe {
             if count * 2 <= group_count {
-                work.copy_from_nonoverlapping(groups, group_count);
-                low = kth_largest(k, work, group_count, count);
+                low = self.group_rank(count).unwrap_or(low);
             }
             let (value, above) = if low > f32::NEG_INFINITY {
                 // At least `count` groups, hence values, reach `low`.
@@ -178,7 +179,7 @@ impl<'s> Work<'s> {
                 if above >= count {
                     work.copy_from_nonoverlapping(out.values, above);
                     let value = kth_largest(k, work, above, count);
-                    let listed = (out.values.cast_const(), Indices::Of(out.indices), above);
+                    let listed = (out.values.cast_const(), out.indices.cast_const(), above);
                     let ties = count - (k.count)(out.values, above, value).0;
                     return self.cut_list(listed, End { value, ties }, target).0;
                 }
@@ -197,7 +198,12 @@ impl<'s> Work<'s> {
     }
 
     /// The tokens of a list up to `end`, as another list or in its own place; and how many.
-    fn cut_list(&mut self, (x, indices, n): (*const f32, Indices, usize), end: End, target: Target) -> (Last, usize) {
+    fn cut_list(
+        &mut self,
+        (x, indices, n): (*const f32, *const u32, usize),
+        end: End,
+        target: Target,
+    ) -> (Last, usize) {
         let (k, out) = (self.k, self.target(target));
         let End { value, ties } = end;
         // SAFETY: as above.
@@ -210,8 +216,7 @@ impl<'s> Work<'s> {
             let last = (k.nth_equal)(out.values, len, value, ties);
             let index = Some(out.indices.add(last).read() as usize);
             let rest = Into { values: out.values.add(surplus), indices: out.indices.add(surplus) };
-            let listed = Indices::Of(rest.indices);
-            let more = (k.compact)(rest.values, listed, len - surplus, value.next_up(), f32::INFINITY, rest);
+            let more = (k.compact)(rest.values, rest.indices, len - surplus, value.next_up(), f32::INFINITY, rest);
             (Last { value, index }, surplus + more)
         }
     }
@@ -226,6 +231,35 @@ impl<'s> Work<'s> {
         let groups = if set == Set::Row { self.s.groups.ptr() } else { std::ptr::null_mut() };
         // SAFETY: as above.
         unsafe { (self.k.masses)(x, len, groups, self.scale, self.s.sums.ptr()) }
+    }
+
+    /// Whether all values are equal.
+    fn is_flat(&mut self) -> bool {
+        let max = self.max;
+        let whole = self.n / SEGMENT;
+        // Hardly any other row gets past its first groups.
+        (0..whole).all(|segment| self.groups_of(segment).iter().all(|&group| group == max))
+            // SAFETY: as above.
+            && unsafe { (self.k.count)(self.x, self.n, max).1 == self.n }
+    }
+
+    /// Section 6 for a row of equal values: what is kept are its first tokens, each of mass 2^40.
+    fn filter_flat(self, source: &Source, slot: &SlotBlock) -> Filtered<'s> {
+        let mut kept = slot.top_k.min(self.n as u64);
+        if slot.top_p != TOP_P_OFF {
+            let all = ONE * if slot.top_k_first != 0 { kept } else { self.n as u64 };
+            let limit = ((u128::from(all) * u128::from(slot.top_p)) >> 32) as u64;
+            kept = kept.min(limit / ONE + 1);
+        }
+        let kept = kept as usize;
+        let sums = self.s.sums.ptr();
+        for block in 0..blocks(kept) {
+            // SAFETY: as above.
+            unsafe { sums.add(block).write(ONE * BLOCK.min(kept - block * BLOCK) as u64) };
+        }
+        let cut = Cut { key: key(self.max), id: source.id_at(kept - 1) };
+        let lowest = self.max;
+        Work { n: kept, ..self }.done(Set::Row, Some((Set::Row, lowest)), Cut::ALL, cut, ONE * kept as u64, 0)
     }
 
     /// Section 6.
@@ -251,11 +285,18 @@ impl<'s> Work<'s> {
         let lowest = self.lowest(min_exponent);
         kept = kept.and(Cut { key: key(lowest), id: u32::MAX });
         if slot.top_p != TOP_P_OFF {
-            let all = self.masses(if slot.top_k_first != 0 { set } else { whole });
+            let measured = if slot.top_k_first != 0 { set } else { whole };
+            let all = self.masses(measured);
             let limit = ((u128::from(all) * u128::from(slot.top_p)) >> 32) as u64;
-            (set, kept) = self.top_p(source, set, (limit, all), lowest, kept);
+            (set, kept) = self.top_p(source, (set, measured), (limit, all), lowest, kept);
         }
-        if set != Set::Row || min_exponent > f32::NEG_INFINITY {
+        let exact = match set {
+            Set::Row => min_exponent == f32::NEG_INFINITY,
+            Set::Columns(_) => false,
+            // A prefix that ends above `lowest` has nothing below it.
+            Set::Kept(_) => kept.key > key(lowest),
+        };
+        if !exact {
             set = self.at_least(set, lowest);
         }
         let total = self.masses(set);
@@ -287,14 +328,26 @@ impl<'s> Work<'s> {
         value_of_key(high)
     }
 
-    /// Leaves of `set` what has a preceding mass of at most `limit`; what of it is below `lowest` may be left out.
-    fn top_p(&mut self, source: &Source, set: Set, (limit, all): (u64, u64), lowest: f32, kept: Cut) -> (Set, Cut) {
-        let (mut candidates, mut total) = (set, all);
+    /// Leaves of `set` what has a preceding mass of at most `limit`; what of it is below `lowest` may be left out. `all`
+    /// is the mass of `whole`.
+    fn top_p(
+        &mut self,
+        source: &Source,
+        (set, whole): (Set, Set),
+        (limit, all): (u64, u64),
+        lowest: f32,
+        kept: Cut,
+    ) -> (Set, Cut) {
+        let (mut candidates, mut total, mut first) = (set, all, None);
         if set == Set::Row {
             let groups = self.s.groups.ptr();
+            let (sample, tail) = (self.sample(), (all - limit) as f64);
+            first = self.guess(&sample, tail * 1.25);
             // Most of the row lies below where top-p ends: list what may lie above, more of it if that was not enough.
-            for share in [0.6, 0.2, 0.0] {
-                let low = self.guess((all - limit) as f64 * share).max(lowest);
+            // Where a few likely tokens have nearly all of the mass a sample misses them and the group maxima do not.
+            for (share, count) in [(0.75, 64), (0.3, 1024), (0.0, usize::MAX)] {
+                let low = self.guess(&sample, tail * share).or_else(|| self.group_rank(count));
+                let low = low.map_or(lowest, |low| low.max(lowest));
                 let out = self.target(Target::Kept);
                 // SAFETY: as above.
                 let len = unsafe { (self.k.compact_row)(self.x, groups, (0, self.n), low, out) };
@@ -307,7 +360,7 @@ impl<'s> Work<'s> {
                     return (candidates, kept);
                 }
             }
-        } else {
+        } else if set != whole {
             total = self.masses_aside(candidates);
         }
         if total <= limit {
@@ -318,7 +371,7 @@ impl<'s> Work<'s> {
         // SAFETY: as above.
         let end = unsafe {
             work.copy_from_nonoverlapping(x, len);
-            mass_end(self.k, (work, spare), self.s.other_sums.ptr(), len, (limit, total), self.scale)
+            mass_end(self.k, (work, spare), self.s.other_sums.ptr(), len, (limit, total), self.scale, first)
         };
         let (last, len) = self.cut_list((x, indices, len), end, Target::Kept);
         (Set::Kept(len), kept.and(self.cut(source, last)))
@@ -330,29 +383,45 @@ impl<'s> Work<'s> {
         unsafe { (self.k.masses)(x, len, std::ptr::null(), self.scale, self.s.other_sums.ptr()) }
     }
 
-    /// A value below which a mass of about `tail` lies, by a sample of the row.
-    fn guess(&self, tail: f64) -> f32 {
-        if tail <= 0.0 || self.n < 4 * SAMPLED {
-            return f32::NEG_INFINITY;
-        }
-        // Bins of a quarter of an exponent.
-        let mut bins = [0u64; 4 * 41 + 1];
-        let step = self.n / SAMPLED;
-        for i in 0..SAMPLED {
+    /// About how much mass lies how far below the maximum, by a sample of the row.
+    fn sample(&self) -> [f64; BINS] {
+        let mut bins = [0.0; BINS];
+        let step = (self.n / SAMPLED).max(1);
+        for i in (step / 2..self.n).step_by(step) {
             // SAFETY: below n.
-            let x = unsafe { self.x.add(i * step + step / 2).read_unaligned() };
+            let x = unsafe { self.x.add(i).read_unaligned() };
             let t = exponent(x, self.scale.max, self.scale.scale);
-            let bin = (t.max(-41.0) * -4.0) as usize;
-            bins[bin.min(bins.len() - 1)] += mass(t);
+            let bin = (t.max(FLOOR) * -BINS_PER_OCTAVE) as usize;
+            bins[bin.min(BINS - 1)] += mass(t) as f64 * step as f64;
+        }
+        bins
+    }
+
+    /// A value below which a mass of about `tail` lies, if the sample has as much.
+    fn guess(&self, sample: &[f64; BINS], tail: f64) -> Option<f32> {
+        if tail <= 0.0 {
+            return None;
         }
         let mut below = 0.0;
-        for (bin, sum) in bins.iter().enumerate().rev() {
-            below += *sum as f64 * step as f64;
+        for (bin, sum) in sample.iter().enumerate().rev() {
+            below += sum;
             if below >= tail {
-                return self.scale.max - (bin + 1) as f32 * 0.25 / self.scale.scale;
+                return Some(self.scale.max - (bin + 1) as f32 / BINS_PER_OCTAVE / self.scale.scale);
             }
         }
-        self.scale.max
+        None
+    }
+
+    /// The `rank`-th largest of the group maxima.
+    fn group_rank(&mut self, rank: usize) -> Option<f32> {
+        let (groups, work, count) = (self.s.groups.ptr(), self.s.work.ptr(), segments(self.n) * W);
+        (rank <= count).then(|| {
+            // SAFETY: as above.
+            unsafe {
+                work.copy_from_nonoverlapping(groups, count);
+                kth_largest(self.k, work, count, rank)
+            }
+        })
     }
 
     /// What of a set is not below `lowest`, as the kept list.
@@ -401,7 +470,7 @@ impl<'s> Work<'s> {
                     None
                 }
             };
-            let sums = std::slice::from_raw_parts(s.sums.ptr(), super::kernels::blocks(sums_len));
+            let sums = std::slice::from_raw_parts(s.sums.ptr(), blocks(sums_len));
             let lowest = kept.map_or(f32::INFINITY, |(_, lowest)| lowest);
             Filtered { k, x, n, max, status: found | more, columns, columns_cut, near, kept_cut, sums, total, lowest }
         }

@@ -6,7 +6,8 @@
 
 use super::super::source::{key, value_of_key};
 use super::isa::Kernels;
-use super::kernels::{Indices, Into, Scale};
+use super::kernels::Scale;
+use super::narrow::Into;
 use crate::mass::{exponent, mass};
 
 /// Lists up to this long are sorted.
@@ -40,7 +41,7 @@ unsafe fn sorted<'a>(x: *mut f32, n: usize) -> &'a mut [f32] {
 /// # Safety
 /// `work` has `n` clean values below +inf and room for a vector more; `kth` is 1 to n.
 pub unsafe fn kth_largest(k: &Kernels, work: *mut f32, mut n: usize, mut kth: usize) -> f32 {
-    let out = Into { values: work, indices: std::ptr::null_mut() };
+    let (no_indices, out) = (std::ptr::null(), Into { values: work, indices: std::ptr::null_mut() });
     let (mut low, mut high) = (key(f32::NEG_INFINITY), key(f32::MAX));
     let mut round = 0;
     // SAFETY: the caller's promise; every round leaves at least the value that is looked for.
@@ -57,13 +58,13 @@ pub unsafe fn kth_largest(k: &Kernels, work: *mut f32, mut n: usize, mut kth: us
             round += 1;
             let (above, equal) = (k.count)(work, n, pivot);
             if kth <= above {
-                n = (k.compact)(work, Indices::From(0), n, pivot.next_up(), f32::INFINITY, out);
+                n = (k.compact)(work, no_indices, n, pivot.next_up(), f32::INFINITY, out);
                 low = key(pivot) + 1;
             } else if kth <= above + equal {
                 return pivot;
             } else {
                 kth -= above + equal;
-                n = (k.compact)(work, Indices::From(0), n, f32::NEG_INFINITY, pivot.next_down(), out);
+                n = (k.compact)(work, no_indices, n, f32::NEG_INFINITY, pivot.next_down(), out);
                 high = key(pivot) - 1;
             }
         }
@@ -81,7 +82,7 @@ pub struct End {
 }
 
 /// The end of the prefix of values whose preceding mass is at most `limit`, of the `n` at `work`, whose masses sum up to
-/// `total`, more than `limit`. Both work areas are overwritten.
+/// `total`, more than `limit`; `first` is a guess of its value. Both work areas are overwritten.
 ///
 /// # Safety
 /// `work` has `n` clean values below +inf, `spare` room for as many, both for a vector more; `sums` has room for one a
@@ -93,17 +94,21 @@ pub unsafe fn mass_end(
     mut n: usize,
     (limit, total): (u64, u64),
     scale: Scale,
+    first: Option<f32>,
 ) -> End {
     let mass_of = |x: f32| mass(exponent(x, scale.max, scale.scale));
-    let none = std::ptr::null_mut();
+    let (no_indices, none) = (std::ptr::null(), std::ptr::null_mut());
     let (mut low, mut high) = (key(f32::NEG_INFINITY), key(f32::MAX));
     // Mass ahead of the list; what of the list's has to go.
     let (mut ahead, tail) = (0, total - limit);
     let mut round = 0;
+    let mut known = first;
     // SAFETY: the caller's promise; every round leaves at least the value that is looked for.
     unsafe {
         while n > FEW {
-            let pivot = if round < SAMPLED_ROUNDS {
+            let pivot = if let Some(pivot) = known.take() {
+                pivot
+            } else if round < SAMPLED_ROUNDS {
                 let values = sample(work, n);
                 let mut below = 0;
                 let at = values.iter().rposition(|&x| {
@@ -116,14 +121,8 @@ pub unsafe fn mass_end(
                 halfway(low, high)
             };
             round += 1;
-            let above = (k.compact)(
-                work,
-                Indices::From(0),
-                n,
-                pivot.next_up(),
-                f32::INFINITY,
-                Into { values: spare, indices: none },
-            );
+            let above =
+                (k.compact)(work, no_indices, n, pivot.next_up(), f32::INFINITY, Into { values: spare, indices: none });
             let mass_above = (k.masses)(spare, above, std::ptr::null(), scale, sums);
             if ahead + mass_above > limit {
                 std::mem::swap(&mut work, &mut spare);
@@ -140,7 +139,7 @@ pub unsafe fn mass_end(
             ahead += each * ties as u64;
             n = (k.compact)(
                 work,
-                Indices::From(0),
+                no_indices,
                 n,
                 f32::NEG_INFINITY,
                 pivot.next_down(),

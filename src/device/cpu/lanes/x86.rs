@@ -130,6 +130,19 @@ const _: () = {
         unsafe fn pack_indices(x: &[u32; W], bits: u32, out: *mut u32) {
             unsafe { pack_halves(x.as_ptr().cast(), bits, out.cast()) }
         }
+        #[inline(always)]
+        unsafe fn pack_numbers(first: u32, bits: u32, out: *mut u32) {
+            unsafe {
+                let (low, high) = (bits as usize & 0xFF, bits as usize >> 8 & 0xFF);
+                let first = _mm256_set1_epi32(first as i32);
+                let lanes = _mm256_loadu_si256(ORDER[low].as_ptr().cast());
+                _mm256_storeu_si256(out.cast(), _mm256_add_epi32(lanes, first));
+                let first = _mm256_add_epi32(first, _mm256_set1_epi32(8));
+                let lanes = _mm256_loadu_si256(ORDER[high].as_ptr().cast());
+                let rest = out.add(low.count_ones() as usize);
+                _mm256_storeu_si256(rest.cast(), _mm256_add_epi32(lanes, first));
+            }
+        }
     }
 
     impl Isa for Avx512 {
@@ -211,6 +224,14 @@ const _: () = {
             unsafe {
                 let x = _mm512_loadu_si512(x.as_ptr().cast());
                 _mm512_storeu_si512(out.cast(), _mm512_maskz_compress_epi32(bits as u16, x));
+            }
+        }
+        #[inline(always)]
+        unsafe fn pack_numbers(first: u32, bits: u32, out: *mut u32) {
+            unsafe {
+                let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+                let numbers = _mm512_add_epi32(lanes, _mm512_set1_epi32(first as i32));
+                _mm512_storeu_si512(out.cast(), _mm512_maskz_compress_epi32(bits as u16, numbers));
             }
         }
     }
