@@ -36,6 +36,20 @@ fn every_path_gives_the_scalar_codes_bits() {
     }
 }
 
+#[test]
+fn a_row_split_over_threads_gives_the_same() {
+    let one = Arc::new(CpuDevice::with_path(1, CpuPath::Scalar).expect("available")) as Arc<dyn Device>;
+    let devices = [2, 3, 8].map(|threads| Arc::new(CpuDevice::with_threads(threads)) as Arc<dyn Device>);
+    for seed in 0..24 {
+        // One row long enough that it pays.
+        let case = Case::sized(&mut Rng::new(seed), 120_001 + 4096 * seed as usize % 9001, 1);
+        let want = case.run(&one);
+        for device in &devices {
+            assert_same(&want, &case.run(device), || format!("seed {seed} on {}: {case:?}", device.info().name));
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Case {
     vocab: usize,
@@ -65,9 +79,13 @@ impl Case {
         let rng = &mut Rng::new(seed);
         let largest = if rng.one_in(200) { 60_000f64 } else { 4000.0 };
         let vocab = (largest.powf(rng.unit()) as usize).max(1);
-        let stride = vocab + rng.pick(&[0, 0, 1, 5, 17]);
         let rows = rng.within(1, (20_000 / vocab).clamp(1, 12));
+        Case::sized(rng, vocab, rows)
+    }
+
+    fn sized(rng: &mut Rng, vocab: usize, rows: usize) -> Case {
         let dtype = rng.pick(&[DType::F32, DType::F16, DType::BF16]);
+        let stride = vocab + rng.pick(&[0, 0, 1, 5, 17]);
         let offset = dtype.bytes() * rng.below(9);
         let mut bytes = vec![0xFF; offset];
         for _ in 0..rows {

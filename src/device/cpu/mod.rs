@@ -28,7 +28,7 @@ use crate::pipeline::Limits;
 use crate::pipeline::blocks::{RowBlock, VerifyBlock};
 use float_env::ExactMode;
 pub use lanes::CpuPath;
-use lanes::{Kernels, Slot};
+use lanes::{Engine, Kernels, Slot};
 use pool::Pool;
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
@@ -37,6 +37,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Instant;
 
 const ALIGN: usize = 256;
+/// About what a thread does of a row that is sampled.
+const VALUES_PER_MICROSECOND: u64 = 1600;
+/// About what it costs to send the two parts of the work that are split to all threads and to wait for them.
+const SPLIT_MICROSECONDS: u64 = 20;
 /// Work areas beyond one a thread.
 const SPARE_SLOTS: usize = 4;
 
@@ -117,6 +121,14 @@ impl CpuDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the rows of a step are done one after the other, each of them on all threads: where there are so few that
+    /// most threads would have none.
+    fn splits_rows(&self, b: &RowBlock) -> bool {
+        let threads = self.pool.threads() as u64;
+        let one = b.vocab / VALUES_PER_MICROSECOND;
+        threads > 1 && b.from_columns == 0 && b.rows * (one / threads + SPLIT_MICROSECONDS) < one
+    }
+
     /// Work areas that no other row uses now; `None`: the row goes without lanes.
     fn claim(&self) -> Option<MutexGuard<'_, Slot>> {
         self.kernels?;
@@ -180,21 +192,28 @@ impl CpuDevice {
                 f(index);
             });
         };
-        let row_by_row = |f: &(dyn Fn(usize, stages::Tools<'_>) + Sync)| {
-            each(b.rows, &|row| {
+        let row_by_row = |splits: bool, f: &(dyn Fn(usize, stages::Tools<'_>) + Sync)| {
+            let threads = (splits && self.splits_rows(b)).then_some(&*self.pool);
+            let one = |row| {
                 let mut slot = self.claim();
-                f(row, self.kernels.zip(slot.as_deref_mut()));
-            });
+                f(row, self.kernels.map(|k| Engine { k, threads }).zip(slot.as_deref_mut()));
+            };
+            if threads.is_some() {
+                let _mode = ExactMode::enter();
+                (0..b.rows as usize).for_each(one);
+            } else {
+                each(b.rows, &one);
+            }
         };
         // SAFETY: the caller's promise; rows touch only slots of their own.
         unsafe {
             match kind {
-                StageKind::Select => row_by_row(&|row, tools| stages::select(b, row, tools)),
-                StageKind::Argmax => row_by_row(&|row, tools| stages::argmax(b, row, tools)),
-                StageKind::Sample => row_by_row(&|row, tools| stages::sample(b, row, tools)),
+                StageKind::Select => row_by_row(false, &|row, tools| stages::select(b, row, tools)),
+                StageKind::Argmax => row_by_row(false, &|row, tools| stages::argmax(b, row, tools)),
+                StageKind::Sample => row_by_row(true, &|row, tools| stages::sample(b, row, tools)),
                 StageKind::Remap => each(b.rows, &|row| stages::remap(b, v, row)),
                 StageKind::Verify => {
-                    row_by_row(&|row, tools| stages::verify_row(b, v, row, tools));
+                    row_by_row(true, &|row, tools| stages::verify_row(b, v, row, tools));
                     each(v.requests, &|request| stages::settle(b, v, request));
                 }
             }

@@ -2,7 +2,7 @@
 //! The stages of SEMANTICS sections 4 to 8, in order.
 
 use super::descent::{by_count, by_mass, each_within};
-use super::lanes::{self, BLOCK, Kernels, Scratch};
+use super::lanes::{self, BLOCK, Engine, Kernels, Scratch};
 use super::source::{Cut, Source, key};
 use crate::mass::{self, exponent, log2_total, ratio};
 use crate::params::{TOP_K_OFF, TOP_P_OFF};
@@ -62,7 +62,7 @@ pub(super) struct Processed<'s> {
 impl<'s> Processed<'s> {
     /// As [`new`](Self::new), in lanes where `tools` has them and they can.
     pub fn of(
-        tools: Option<(&'static Kernels, &'s mut Scratch)>,
+        tools: Option<(Engine<'_>, &'s mut Scratch)>,
         source: Source,
         columns: u64,
         slot: &SlotBlock,

@@ -4,7 +4,7 @@ use super::access::{
     Live, Place, RowState, bits, draft_row, forced, load_index, place, raw_logits, request_rows, resolve, slice_mut,
     store,
 };
-use super::lanes::{self, Kernels, Scratch, Slot};
+use super::lanes::{self, Engine, Scratch, Slot};
 use super::row::{Processed, pick};
 use super::source::key;
 use crate::mass::{LOG2_E, draft_mass, scale_draft};
@@ -13,7 +13,7 @@ use crate::pipeline::blocks::{RowBlock, SlotBlock, VerifyBlock, status, verify_m
 use crate::random::{Case, scale_bits};
 
 /// Lanes and the work areas for one row; none: the scalar code.
-pub(super) type Tools<'s> = Option<(&'static Kernels, &'s mut Slot)>;
+pub(super) type Tools<'s> = Option<(Engine<'s>, &'s mut Slot)>;
 
 /// Select: the first N tokens of the order, ascending id.
 ///
@@ -208,7 +208,7 @@ const KEEP_ALL: SlotBlock = SlotBlock {
 };
 
 /// Lanes and the work areas that are left for the logits as handed in.
-type RawTools<'s> = Option<(&'static Kernels, &'s mut Scratch)>;
+type RawTools<'s> = Option<(Engine<'s>, &'s mut Scratch)>;
 
 fn process<'s>(b: &RowBlock, live: &Live, tools: Tools<'s>) -> (Processed<'s>, RawTools<'s>) {
     let (main, raw) = tools.map(|(k, slot)| ((k, &mut slot.main), (k, &mut slot.raw))).unzip();

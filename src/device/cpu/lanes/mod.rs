@@ -6,8 +6,9 @@
 //! | `base`, `x86` | vectors of the instruction sets |
 //! | `isa` | the loops compiled for each of them |
 //! | `scratch` | a thread's work areas |
+//! | `parts` | a row over several threads |
 //! | `select` | the last value of a prefix, by count or by mass |
-//! | `row` | a row processed |
+//! | `row`, `top_p` | a row processed |
 //!
 //! A row is read once: that scan leaves its maximum and those of groups of 16 values. Selections start from the group
 //! maxima (the k-th largest of them is at most the k-th largest value) and from then on see few candidates. Masses of a
@@ -17,17 +18,27 @@ mod base;
 mod isa;
 mod kernels;
 mod narrow;
+mod parts;
 mod row;
 mod scan;
 mod scratch;
 mod select;
+mod top_p;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use super::pool::Pool;
 pub(super) use isa::{Kernels, Row};
 pub(super) use kernels::BLOCK;
 pub(super) use row::{find_max, process};
 pub(super) use scratch::{Scratch, Slot};
+
+/// The loops a row is processed by, and the threads it may be split over.
+#[derive(Debug, Clone, Copy)]
+pub struct Engine<'p> {
+    pub k: &'static Kernels,
+    pub threads: Option<&'p Pool>,
+}
 
 /// The code that rows are processed with; every one gives the same bits.
 ///

@@ -2,28 +2,26 @@
 //!
 //! A place in the row is an index here, not an id; ascending ids make both the same order.
 
+use super::super::pool::Pool;
 use super::super::row::{Filtered, Near};
 use super::super::source::{Cut, Source, key, value_of_key};
+use super::Engine;
 use super::isa::{Kernels, Row};
 use super::kernels::{BLOCK, SEGMENT, Scale, W, blocks, segments};
 use super::narrow::Into;
+use super::parts::{Shared, in_parts};
+use super::scan::Scan;
 use super::scratch::Scratch;
-use super::select::{End, kth_largest, mass_end};
-use crate::mass::{FLOOR, ONE, exponent, mass};
+use super::select::{End, kth_largest};
+use crate::mass::{ONE, exponent};
 use crate::params::TOP_P_OFF;
 use crate::pipeline::blocks::{SlotBlock, status};
 
-/// Values sampled to guess where top-p ends.
-const SAMPLED: usize = 512;
-/// Bins the sample goes to.
-const BINS_PER_OCTAVE: f32 = 8.0;
-const BINS: usize = 8 * 41 + 1;
-
 /// Largest value after the mask, the status bits its scan shows, and the index of the first value that equals it.
 /// `None` where the work areas are too small.
-pub fn find_max(k: &'static Kernels, scratch: &mut Scratch, source: &Source) -> Option<(f32, i32, usize)> {
-    let mut row = Work::new(k, scratch, source)?;
-    let (n, max) = (row.n, row.max);
+pub fn find_max(engine: Engine<'_>, scratch: &mut Scratch, source: &Source) -> Option<(f32, i32, usize)> {
+    let mut row = Work::new(engine, scratch, source)?;
+    let (k, n, max) = (row.k, row.n, row.max);
     let segment = (0..segments(n)).find(|&segment| row.groups_of(segment).contains(&max))?;
     let start = segment * SEGMENT;
     let end = n.min(start + SEGMENT);
@@ -34,7 +32,7 @@ pub fn find_max(k: &'static Kernels, scratch: &mut Scratch, source: &Source) -> 
 
 /// Processes a row. `None` where the scalar code has to: a row longer than the work areas, a token at +inf.
 pub fn process<'s>(
-    k: &'static Kernels,
+    engine: Engine<'_>,
     scratch: &'s mut Scratch,
     source: &Source,
     columns: u64,
@@ -45,7 +43,7 @@ pub fn process<'s>(
     if min_exponent > 0.0 || min_exponent.is_nan() {
         return None;
     }
-    let mut row = Work::new(k, scratch, source)?;
+    let mut row = Work::new(engine, scratch, source)?;
     if row.max == f32::INFINITY {
         return None;
     }
@@ -69,61 +67,72 @@ pub fn process<'s>(
 
 /// Values the filters look at.
 #[derive(Clone, Copy, PartialEq)]
-enum Set {
+pub(super) enum Set {
     Row,
     Columns(usize),
     Kept(usize),
 }
 
 #[derive(Clone, Copy)]
-enum Target {
+pub(super) enum Target {
     Columns,
     Kept,
 }
 
 /// The last token of a prefix: its value and, unless it is the last of all that equal it, its index.
 #[derive(Clone, Copy)]
-struct Last {
+pub(super) struct Last {
     value: f32,
     index: Option<usize>,
 }
 
-struct Work<'s> {
-    k: &'static Kernels,
-    s: &'s mut Scratch,
+pub(super) struct Work<'s, 'p> {
+    pub(super) k: &'static Kernels,
+    threads: Option<&'p Pool>,
+    pub(super) s: &'s mut Scratch,
     /// The clean row.
-    x: *const f32,
-    n: usize,
+    pub(super) x: *const f32,
+    pub(super) n: usize,
     max: f32,
     found: i32,
-    scale: Scale,
+    pub(super) scale: Scale,
 }
 
 // SAFETY of the unsafe blocks below: `x` has `n` clean values, the lists of the scratch hold as many as their `Set` says,
 // and every work area has room for n values and two vectors more (the group maxima for 16 a segment, the sums for one a
 // block). Kernels of a table are called only where `CpuPath::kernels` found the processor to have them.
-impl<'s> Work<'s> {
-    fn new(k: &'static Kernels, s: &'s mut Scratch, source: &Source) -> Option<Self> {
+impl<'s, 'p> Work<'s, 'p> {
+    fn new(engine: Engine<'p>, s: &'s mut Scratch, source: &Source) -> Option<Self> {
+        let Engine { k, threads } = engine;
         let n = source.len();
         if n > s.len {
             return None;
         }
-        let (groups, clean) = (s.groups.ptr(), s.clean.ptr());
-        let mut x: *const f32 = clean;
-        // SAFETY: as above.
-        let scan = unsafe {
-            match (source.place(), source.mask()) {
-                (Row::F32(p), None) => {
-                    let scan = (k.scan)(Row::F32(p), n, groups);
-                    if scan.nan {
-                        (k.clean)(Row::F32(p), n, None, clean, groups)
-                    } else {
-                        x = p;
-                        scan
-                    }
-                }
-                (place, mask) => (k.clean)(place, n, mask, clean, groups),
+        let (groups, clean) = (Shared::new(s.groups.ptr()), Shared::new(s.clean.ptr()));
+        let (place, mask) = (Shared::new(source.place()), Shared::new(source.mask()));
+        let scan_part = |start, len| {
+            // SAFETY: as above; parts begin at whole segments and write to places of their own.
+            unsafe { (k.scan)(place.get().from(start), len, groups.get().add(start / W)) }
+        };
+        let clean_part = |start, len| {
+            // SAFETY: as for `scan_part`; segments are whole words of a mask.
+            unsafe {
+                let mask = mask.get().map(|mask| mask.add(start / 32));
+                (k.clean)(place.get().from(start), len, mask, clean.get().add(start), groups.get().add(start / W))
             }
+        };
+        let mut x: *const f32 = clean.get();
+        let scan = match (source.place(), source.mask()) {
+            (Row::F32(p), None) => {
+                let scan = in_parts(threads, n, scan_part, Scan::and)?;
+                if scan.nan {
+                    in_parts(threads, n, clean_part, Scan::and)?
+                } else {
+                    x = p;
+                    scan
+                }
+            }
+            _ => in_parts(threads, n, clean_part, Scan::and)?,
         };
         let mut found = if scan.nan { status::NAN_LOGITS } else { 0 };
         if scan.max == f32::INFINITY {
@@ -135,7 +144,7 @@ impl<'s> Work<'s> {
             // SAFETY: as above; a maximum of 0 is there.
             max = unsafe { x.add((k.nth_equal)(x, n, 0.0, 1)).read_unaligned() };
         }
-        Some(Work { k, s, x, n, max, found, scale: Scale { max, scale: 1.0 } })
+        Some(Work { k, threads, s, x, n, max, found, scale: Scale { max, scale: 1.0 } })
     }
 
     fn groups_of(&mut self, segment: usize) -> &[f32] {
@@ -143,7 +152,7 @@ impl<'s> Work<'s> {
         unsafe { std::slice::from_raw_parts(self.s.groups.ptr().add(segment * W), W) }
     }
 
-    fn target(&mut self, target: Target) -> Into {
+    pub(super) fn target(&mut self, target: Target) -> Into {
         let pair = match target {
             Target::Columns => &mut self.s.columns,
             Target::Kept => &mut self.s.kept,
@@ -152,7 +161,7 @@ impl<'s> Work<'s> {
     }
 
     /// Values, indices and length of a set; the row itself has no indices.
-    fn list(&mut self, set: Set) -> (*const f32, *const u32, usize) {
+    pub(super) fn list(&mut self, set: Set) -> (*const f32, *const u32, usize) {
         let (Into { values, indices }, len) = match set {
             Set::Row => return (self.x, std::ptr::null(), self.n),
             Set::Columns(len) => (self.target(Target::Columns), len),
@@ -198,7 +207,7 @@ impl<'s> Work<'s> {
     }
 
     /// The tokens of a list up to `end`, as another list or in its own place; and how many.
-    fn cut_list(
+    pub(super) fn cut_list(
         &mut self,
         (x, indices, n): (*const f32, *const u32, usize),
         end: End,
@@ -221,16 +230,26 @@ impl<'s> Work<'s> {
         }
     }
 
-    fn cut(&self, source: &Source, last: Last) -> Cut {
+    pub(super) fn cut(&self, source: &Source, last: Last) -> Cut {
         Cut { key: key(last.value), id: last.index.map_or(u32::MAX, |index| source.id_at(index)) }
     }
 
     /// Total mass of a set; sums of its blocks go to the scratch.
     fn masses(&mut self, set: Set) -> u64 {
         let (x, _, len) = self.list(set);
-        let groups = if set == Set::Row { self.s.groups.ptr() } else { std::ptr::null_mut() };
-        // SAFETY: as above.
-        unsafe { (self.k.masses)(x, len, groups, self.scale, self.s.sums.ptr()) }
+        let (k, scale) = (self.k, self.scale);
+        let sums = self.s.sums.ptr();
+        if set != Set::Row {
+            // SAFETY: as above.
+            return unsafe { (k.masses)(x, len, std::ptr::null(), scale, sums) };
+        }
+        let (x, groups, sums) = (Shared::new(x), Shared::new(self.s.groups.ptr()), Shared::new(sums));
+        // SAFETY: as above; parts begin at whole blocks and write to places of their own.
+        let part = |start, len| unsafe {
+            let (groups, sums) = (groups.get().add(start / W), sums.get().add(start / BLOCK));
+            (k.masses)(x.get().add(start), len, groups, scale, sums)
+        };
+        in_parts(self.threads, len, part, |a, b| a + b).unwrap_or(0)
     }
 
     /// Whether all values are equal.
@@ -328,92 +347,8 @@ impl<'s> Work<'s> {
         value_of_key(high)
     }
 
-    /// Leaves of `set` what has a preceding mass of at most `limit`; what of it is below `lowest` may be left out. `all`
-    /// is the mass of `whole`.
-    fn top_p(
-        &mut self,
-        source: &Source,
-        (set, whole): (Set, Set),
-        (limit, all): (u64, u64),
-        lowest: f32,
-        kept: Cut,
-    ) -> (Set, Cut) {
-        let (mut candidates, mut total, mut first) = (set, all, None);
-        if set == Set::Row {
-            let groups = self.s.groups.ptr();
-            let (sample, tail) = (self.sample(), (all - limit) as f64);
-            first = self.guess(&sample, tail * 1.25);
-            // Most of the row lies below where top-p ends: list what may lie above, more of it if that was not enough.
-            // Where a few likely tokens have nearly all of the mass a sample misses them and the group maxima do not.
-            for (share, count) in [(0.75, 64), (0.3, 1024), (0.0, usize::MAX)] {
-                let low = self.guess(&sample, tail * share).or_else(|| self.group_rank(count));
-                let low = low.map_or(lowest, |low| low.max(lowest));
-                let out = self.target(Target::Kept);
-                // SAFETY: as above.
-                let len = unsafe { (self.k.compact_row)(self.x, groups, (0, self.n), low, out) };
-                candidates = Set::Kept(len);
-                total = self.masses_aside(candidates);
-                if total > limit {
-                    break;
-                }
-                if low == lowest {
-                    return (candidates, kept);
-                }
-            }
-        } else if set != whole {
-            total = self.masses_aside(candidates);
-        }
-        if total <= limit {
-            return (candidates, kept);
-        }
-        let (x, indices, len) = self.list(candidates);
-        let (work, spare) = (self.s.work.ptr(), self.s.spare.ptr());
-        // SAFETY: as above.
-        let end = unsafe {
-            work.copy_from_nonoverlapping(x, len);
-            mass_end(self.k, (work, spare), self.s.other_sums.ptr(), len, (limit, total), self.scale, first)
-        };
-        let (last, len) = self.cut_list((x, indices, len), end, Target::Kept);
-        (Set::Kept(len), kept.and(self.cut(source, last)))
-    }
-
-    fn masses_aside(&mut self, set: Set) -> u64 {
-        let (x, _, len) = self.list(set);
-        // SAFETY: as above.
-        unsafe { (self.k.masses)(x, len, std::ptr::null(), self.scale, self.s.other_sums.ptr()) }
-    }
-
-    /// About how much mass lies how far below the maximum, by a sample of the row.
-    fn sample(&self) -> [f64; BINS] {
-        let mut bins = [0.0; BINS];
-        let step = (self.n / SAMPLED).max(1);
-        for i in (step / 2..self.n).step_by(step) {
-            // SAFETY: below n.
-            let x = unsafe { self.x.add(i).read_unaligned() };
-            let t = exponent(x, self.scale.max, self.scale.scale);
-            let bin = (t.max(FLOOR) * -BINS_PER_OCTAVE) as usize;
-            bins[bin.min(BINS - 1)] += mass(t) as f64 * step as f64;
-        }
-        bins
-    }
-
-    /// A value below which a mass of about `tail` lies, if the sample has as much.
-    fn guess(&self, sample: &[f64; BINS], tail: f64) -> Option<f32> {
-        if tail <= 0.0 {
-            return None;
-        }
-        let mut below = 0.0;
-        for (bin, sum) in sample.iter().enumerate().rev() {
-            below += sum;
-            if below >= tail {
-                return Some(self.scale.max - (bin + 1) as f32 / BINS_PER_OCTAVE / self.scale.scale);
-            }
-        }
-        None
-    }
-
     /// The `rank`-th largest of the group maxima.
-    fn group_rank(&mut self, rank: usize) -> Option<f32> {
+    pub(super) fn group_rank(&mut self, rank: usize) -> Option<f32> {
         let (groups, work, count) = (self.s.groups.ptr(), self.s.work.ptr(), segments(self.n) * W);
         (rank <= count).then(|| {
             // SAFETY: as above.

@@ -73,6 +73,13 @@ pub struct Scan {
     pub nan: bool,
 }
 
+impl Scan {
+    /// Of both parts.
+    pub fn and(self, other: Scan) -> Scan {
+        Scan { max: larger(self.max, other.max), nan: self.nan | other.nan }
+    }
+}
+
 /// Largest value and group maxima of a row without a mask. Where it finds a NaN, `clean` has to follow.
 ///
 /// # Safety
