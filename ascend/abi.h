@@ -20,6 +20,7 @@ inline constexpr int32_t SD_STATUS_BAD_INDEX = 16; // an index out of range
 inline constexpr uint64_t SD_FILTER_TOP_K = 1ull; // some slot uses top-k
 inline constexpr uint64_t SD_FILTER_TOP_P = 2ull; // some slot uses top-p
 inline constexpr uint64_t SD_FILTER_MIN_P = 4ull; // some slot uses min-p
+inline constexpr uint64_t SD_FILTER_ALL_GREEDY = 8ull; // every slot has top-k 1
 inline constexpr uint64_t SD_FILTER_ALL = 7ull; // every filter may be met
 
 // Values of VerifyBlock::mode.
@@ -132,7 +133,7 @@ struct RowBlock {
     uint64_t row_to_slot;
     // Bytes of a slot index.
     uint64_t row_to_slot_width;
-    // Filters the step may meet: bit 0 top-k, bit 1 top-p, bit 2 min-p. A slot that uses another gets bad_index.
+    // What the step may meet: bits of the filter constants. A slot that uses another filter gets bad_index.
     uint64_t filters;
     // i64 positions: one a row, or one a request when verifying.
     uint64_t positions;

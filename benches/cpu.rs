@@ -49,6 +49,7 @@ fn steps(c: &mut Criterion) {
             ..HostStep::default()
         };
         let mut run = HostRun::new(&device, &host).expect("a step");
+        run.tokens_alone();
         c.bench_function(name, |b| b.iter(|| run.time_ms().expect("a time")));
     }
     c.bench_function("plain maximum", |b| {

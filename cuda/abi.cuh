@@ -22,6 +22,7 @@ inline constexpr i32 SD_STATUS_BAD_INDEX = 16; // an index out of range
 inline constexpr u64 SD_FILTER_TOP_K = 1ull; // some slot uses top-k
 inline constexpr u64 SD_FILTER_TOP_P = 2ull; // some slot uses top-p
 inline constexpr u64 SD_FILTER_MIN_P = 4ull; // some slot uses min-p
+inline constexpr u64 SD_FILTER_ALL_GREEDY = 8ull; // every slot has top-k 1
 inline constexpr u64 SD_FILTER_ALL = 7ull; // every filter may be met
 
 // Values of VerifyBlock::mode.
@@ -88,9 +89,12 @@ struct SlotBlock {
     u64 reserved;
 };
 static_assert(sizeof(SlotBlock) == 64, "SlotBlock is 64 bytes");
+// An NVRTC before 13.5 has no offsetof.
+#if !defined(__CUDACC_VER_MAJOR__) || __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1305
 static_assert(__builtin_offsetof(SlotBlock, live) == 0, "SlotBlock::live is at byte 0");
 static_assert(__builtin_offsetof(SlotBlock, min_exponent) == 32, "SlotBlock::min_exponent is at byte 32");
 static_assert(__builtin_offsetof(SlotBlock, reserved) == 56, "SlotBlock::reserved is at byte 56");
+#endif
 
 // Rows of logits, the parameters to process them with, and where the results go.
 struct RowBlock {
@@ -134,7 +138,7 @@ struct RowBlock {
     u64 row_to_slot;
     // Bytes of a slot index.
     u64 row_to_slot_width;
-    // Filters the step may meet: bit 0 top-k, bit 1 top-p, bit 2 min-p. A slot that uses another gets bad_index.
+    // What the step may meet: bits of the filter constants. A slot that uses another filter gets bad_index.
     u64 filters;
     // i64 positions: one a row, or one a request when verifying.
     u64 positions;
@@ -198,9 +202,12 @@ struct RowBlock {
     u64 scratch_bytes;
 };
 static_assert(sizeof(RowBlock) == 408, "RowBlock is 408 bytes");
+// An NVRTC before 13.5 has no offsetof.
+#if !defined(__CUDACC_VER_MAJOR__) || __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1305
 static_assert(__builtin_offsetof(RowBlock, rows) == 0, "RowBlock::rows is at byte 0");
 static_assert(__builtin_offsetof(RowBlock, golden) == 200, "RowBlock::golden is at byte 200");
 static_assert(__builtin_offsetof(RowBlock, scratch_bytes) == 400, "RowBlock::scratch_bytes is at byte 400");
+#endif
 
 // Draft tokens to verify and where the decisions go; goes with a RowBlock whose rows are grouped by request.
 struct VerifyBlock {
@@ -246,8 +253,11 @@ struct VerifyBlock {
     u64 row_accepts;
 };
 static_assert(sizeof(VerifyBlock) == 160, "VerifyBlock is 160 bytes");
+// An NVRTC before 13.5 has no offsetof.
+#if !defined(__CUDACC_VER_MAJOR__) || __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1305
 static_assert(__builtin_offsetof(VerifyBlock, mode) == 0, "VerifyBlock::mode is at byte 0");
 static_assert(__builtin_offsetof(VerifyBlock, draft_stride) == 80, "VerifyBlock::draft_stride is at byte 80");
 static_assert(__builtin_offsetof(VerifyBlock, row_accepts) == 152, "VerifyBlock::row_accepts is at byte 152");
+#endif
 
 #endif

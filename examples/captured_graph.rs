@@ -6,7 +6,7 @@
 //! advancing the positions in device memory is all it takes for the next draw to be a fresh one. A graph has one shape;
 //! a smaller batch marks the rows it does not use as padding.
 
-use samedraw::device::{CpuDevice, DevPtr, Device, DeviceBuffer, RawStream, Stream};
+use samedraw::device::{CpuDevice, DeviceBuffer, Stream};
 use samedraw::pipeline::{Index, Logits, Outputs, Variant};
 use samedraw::{Limits, ParamTable, Result, Sampler, SamplingParams, Step};
 use std::sync::Arc;
@@ -15,15 +15,6 @@ const ROWS: usize = 4;
 const VOCAB: usize = 512;
 /// What the token buffer holds before a replay, to show which rows a replay wrote.
 const UNTOUCHED: i32 = -99;
-
-/// The scheduler's update of a buffer between two replays. In a real decode loop a kernel of the model does it.
-fn update<T>(device: &CpuDevice, stream: RawStream, ptr: DevPtr, values: &[T]) -> Result<()> {
-    // SAFETY: the callers' buffers hold `values.len()` elements; the wait comes before `values` can change.
-    unsafe {
-        device.copy_to_device(stream, ptr, values.as_ptr().cast(), size_of_val(values))?;
-        device.synchronize(stream)
-    }
-}
 
 fn main() -> Result<()> {
     let device = Arc::new(CpuDevice::open()?);
@@ -38,10 +29,10 @@ fn main() -> Result<()> {
 
     // Everything a replay reads or writes has a fixed address.
     let logits: Vec<f32> = (0..ROWS * VOCAB).map(|i| ((i * 31) % 97) as f32 * 0.05).collect();
-    let logits = DeviceBuffer::from_slice(&device, stream.raw(), &logits)?;
-    let slots = DeviceBuffer::from_slice(&device, stream.raw(), &[0i32, 1, 2, 3])?;
-    let positions = DeviceBuffer::from_slice(&device, stream.raw(), &[10i64, 20, 30, 40])?;
-    let tokens = DeviceBuffer::from_slice(&device, stream.raw(), &[UNTOUCHED; ROWS])?;
+    let logits = DeviceBuffer::from_slice(&device, &stream, &logits)?;
+    let slots = DeviceBuffer::from_slice(&device, &stream, &[0i32, 1, 2, 3])?;
+    let positions = DeviceBuffer::from_slice(&device, &stream, &[10i64, 20, 30, 40])?;
+    let tokens = DeviceBuffer::from_slice(&device, &stream, &[UNTOUCHED; ROWS])?;
     let step = Step {
         logits: Logits { ptr: logits.ptr(), rows: ROWS, vocab: VOCAB, stride: VOCAB, ..Logits::default() },
         rows: ROWS,
@@ -54,13 +45,14 @@ fn main() -> Result<()> {
     // SAFETY: the buffers outlive the captured step.
     let captured = unsafe { sampler.capture(stream.raw(), &step, Variant::Default)? };
 
+    // The scheduler's updates between replays; in a real decode loop a kernel of the model makes them.
     let mut replays = Vec::new();
     for token in 0..3 {
-        update(&device, stream.raw(), positions.ptr(), &[10i64 + token, 20 + token, 30 + token, 40 + token])?;
+        positions.write(&stream, 0, &[10i64 + token, 20 + token, 30 + token, 40 + token])?;
         let mut drawn = [0i32; ROWS];
         // SAFETY: as for the capture.
         unsafe { captured.replay(stream.raw())? };
-        tokens.read(stream.raw(), &mut drawn)?;
+        tokens.read(&stream, &mut drawn)?;
         println!("replay {token}: {drawn:?}");
         replays.push(drawn);
     }
@@ -68,15 +60,15 @@ fn main() -> Result<()> {
 
     // Two requests have finished: their rows become padding (slot -1), which is neither read nor written. Request 2 has
     // moved up to row 1. At the positions of the last replay both draw what they drew then.
-    update(&device, stream.raw(), slots.ptr(), &[0i32, 2, -1, -1])?;
-    update(&device, stream.raw(), positions.ptr(), &[12i64, 32, 0, 0])?;
+    slots.write(&stream, 0, &[0i32, 2, -1, -1])?;
+    positions.write(&stream, 0, &[12i64, 32, 0, 0])?;
     let row_of_2: Vec<f32> = (2 * VOCAB..3 * VOCAB).map(|i| ((i * 31) % 97) as f32 * 0.05).collect();
-    update(&device, stream.raw(), logits.ptr().offset(4 * VOCAB), &row_of_2)?;
-    update(&device, stream.raw(), tokens.ptr(), &[UNTOUCHED; ROWS])?;
+    logits.write(&stream, VOCAB, &row_of_2)?;
+    tokens.write(&stream, 0, &[UNTOUCHED; ROWS])?;
     let mut drawn = [0i32; ROWS];
     // SAFETY: as for the capture.
     unsafe { captured.replay(stream.raw())? };
-    tokens.read(stream.raw(), &mut drawn)?;
+    tokens.read(&stream, &mut drawn)?;
     println!("two rows:  {drawn:?}");
     assert_eq!(drawn, [replays[2][0], replays[2][2], UNTOUCHED, UNTOUCHED]);
     Ok(())

@@ -252,3 +252,19 @@ fn worked_intervals() {
         }
     }
 }
+
+#[test]
+fn top_p_at_the_edges_of_a_flat_nucleus() {
+    // Of 3001 equal tokens the second stays while V * q >= 2^32, from q = 1431179 on. That number is odd, so a top_p
+    // half a unit below it rounds down to even and keeps one token.
+    let (vocab, unit) = (3001, 2f64.powi(-32));
+    for device in devices() {
+        for (q, kept) in [(1_431_178.0, 1), (1_431_178.5, 1), (1_431_179.0, 2), (1_431_179.5, 2), (2_862_358.0, 3)] {
+            let top_p = (q * unit) as f32;
+            assert_eq!(f64::from(top_p), q * unit, "exact in f32");
+            let params = SamplingParams { top_p, seq_seed: Some(1), ..Default::default() };
+            let case = Case::f32(&[&vec![0.25; vocab]], &[params]);
+            assert_eq!(case.run(&device, "a flat nucleus").kept_counts, [kept], "q = {q}");
+        }
+    }
+}

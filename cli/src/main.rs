@@ -11,6 +11,7 @@ mod output;
 mod run;
 mod table;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use output::Failure;
 use std::process::ExitCode;
@@ -45,7 +46,11 @@ enum Outcome {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refused(&error),
+    };
+    let done = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Devices(arguments) => devices::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
@@ -59,4 +64,19 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Help and version as they are asked for; what is wrong with the arguments on one line, as any other failure.
+fn refused(error: &clap::Error) -> ExitCode {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    ) {
+        error.exit();
+    }
+    let text = error.to_string();
+    // What follows the first blank line is usage.
+    let what = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+    output::complain(&what.split_whitespace().collect::<Vec<_>>().join(" "));
+    ExitCode::from(2)
 }

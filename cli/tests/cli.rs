@@ -122,9 +122,7 @@ fn a_long_list_of_differences_is_cut_and_counted() {
     assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
     let lines: Vec<&str> = text(&out.stdout).lines().collect();
     assert_eq!(lines.len(), 22);
-    let number = |line: &str, word: usize| {
-        line.split(' ').nth(word).unwrap().parse::<usize>().unwrap_or_else(|e| panic!("{line}: {e}"))
-    };
+    let number = |line: &str, word: usize| line.split(' ').nth(word).unwrap().parse::<usize>().expect("a count");
     assert_eq!(number(lines[20], 2) + 20, number(lines[21], 0));
 }
 
@@ -143,11 +141,13 @@ fn bad_files_flags_and_devices_exit_with_2() {
     refused(&["run", &step, "--compare", "cpu:1"], "device \"cpu:1\"");
     refused(&["run", &step, "--out", "/nonexistent/result"], "writing /nonexistent/result");
     refused(&["demo", "--device", "tpu"], "device \"tpu\"");
-    for usage in [&["run"][..], &["walk"], &["run", &step, "--force-topk", "-1"], &["run", &step, "--fast"], &[]] {
-        let out = output(usage);
-        assert_eq!((out.status.code(), text(&out.stdout)), (Some(2), ""), "{usage:?}");
-        assert!(text(&out.stderr).contains("Usage: samedraw"), "{usage:?}: {}", text(&out.stderr));
-    }
+    refused(&["run"], "<FILE>");
+    refused(&["walk"], "'walk'");
+    refused(&["run", &step, "--force-topk", "-1"], "'-1'");
+    refused(&["run", &step, "--fast"], "'--fast'");
+    let help = output(&[]);
+    assert_eq!((help.status.code(), text(&help.stdout)), (Some(2), ""));
+    assert!(text(&help.stderr).contains("Usage: samedraw"), "{}", text(&help.stderr));
 }
 
 #[test]
@@ -211,4 +211,29 @@ fn a_full_disk_is_a_failure() {
     let out = samedraw(&["devices"]).stdout(full).output().unwrap();
     assert_eq!(out.status.code(), Some(2));
     assert!(text(&out.stderr).starts_with("samedraw: standard output: "), "{}", text(&out.stderr));
+}
+
+#[test]
+fn bench_times_every_combination_and_writes_its_figures() {
+    let (json, svg) = (Scratch::new("bench.json"), Scratch::new("bench.svg"));
+    let shape =
+        ["bench", "--threads", "1", "--rows", "1,3", "--vocab", "700", "--row", "normal,equal", "--repeat", "3"];
+    let files = ["--mix", "argmax,top-p", "--json", json.str(), "--svg", svg.str()];
+    let out = output(&[&shape[..], &files].concat());
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert_eq!(text(&out.stderr), "", "no bar where nobody watches");
+    let written: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json.0).unwrap()).unwrap();
+    let steps = written["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 8);
+    for (step, rows) in steps.iter().zip([1, 1, 1, 1, 3, 3, 3, 3]) {
+        assert_eq!((step["rows"].as_u64(), step["vocab"].as_u64()), (Some(rows), Some(700)));
+        let time = |name: &str| step[name].as_f64().unwrap();
+        assert!(0.0 < time("p10_us") && time("p10_us") <= time("median_us") && time("median_us") <= time("p90_us"));
+        assert!(time("maximum_us") > 0.0 && time("sort_us") > time("maximum_us"));
+    }
+    assert_eq!(text(&out.stdout).lines().filter(|line| line.starts_with("argmax ")).count(), 4);
+    let chart = std::fs::read_to_string(&svg.0).unwrap();
+    assert!(chart.starts_with("<svg ") && chart.trim_end().ends_with("</svg>"));
+    assert_eq!(chart.matches("top-p 0.9, ").count(), 4);
+    refused(&["bench", "--device", "cuda", "--threads", "2"], "--threads is for the CPU device");
 }

@@ -78,7 +78,7 @@ impl DecodeBatch {
 
     /// First row of each request.
     pub fn mtp_first_token_positions(&self) -> &[i32] {
-        &self.first_rows[..self.first_rows.len() - 1]
+        self.first_rows.split_last().map_or(&[], |(_, first)| first)
     }
 
     /// Pool row each row reads when the pool holds one row per verified row, in order; -1 on last rows.
@@ -117,6 +117,12 @@ mod tests {
         assert_eq!(last_rows, [5, 11, 15]);
         assert_eq!(batch.positions, [50, 50, 52]);
         assert_eq!(batch.consecutive_draft_rows(), [0, 1, 2, 3, 4, -1, 5, 6, 7, 8, 9, -1, 10, 11, 12, -1]);
+    }
+
+    #[test]
+    fn a_batch_without_requests_has_no_first_rows() {
+        assert!(DecodeBatch::default().mtp_first_token_positions().is_empty());
+        assert!(DecodeBatch::new(&[]).unwrap().mtp_first_token_positions().is_empty());
     }
 
     #[test]

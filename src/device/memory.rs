@@ -26,17 +26,31 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
     ///
     /// # Errors
     /// As [`new`](Self::new), and whatever the copy reports.
-    pub fn from_slice<T: bytemuck::NoUninit>(device: &Arc<D>, stream: RawStream, data: &[T]) -> Result<Self> {
-        let bytes: &[u8] = bytemuck::cast_slice(data);
-        let buffer = Self::new(device, bytes.len())?;
-        if !bytes.is_empty() {
-            // SAFETY: the buffer holds `bytes.len()` bytes; the source outlives the wait below.
-            unsafe {
-                device.copy_to_device(stream, buffer.ptr, bytes.as_ptr(), bytes.len())?;
-                device.synchronize(stream)?;
-            }
-        }
+    pub fn from_slice<T: bytemuck::NoUninit>(device: &Arc<D>, stream: &Stream<D>, data: &[T]) -> Result<Self> {
+        let buffer = Self::new(device, size_of_val(data))?;
+        buffer.write(stream, 0, data)?;
         Ok(buffer)
+    }
+
+    /// Copies `data` to element `start` and on, in order with the work on `stream`, waiting for the copy.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when the buffer ends before the data; whatever the copy reports.
+    pub fn write<T: bytemuck::NoUninit>(&self, stream: &Stream<D>, start: usize, data: &[T]) -> Result<()> {
+        let bytes: &[u8] = bytemuck::cast_slice(data);
+        let offset = start.saturating_mul(size_of::<T>());
+        if offset.saturating_add(bytes.len()) > self.bytes {
+            let limit = format!("the buffer holds {}, {offset} of them before the start", self.bytes);
+            return Err(Error::argument("write", "bytes", bytes.len(), limit));
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the range lies within the buffer; the source outlives the wait.
+        unsafe {
+            self.device.copy_to_device(stream.raw, self.ptr.offset(offset), bytes.as_ptr(), bytes.len())?;
+            self.device.synchronize(stream.raw)
+        }
     }
 
     /// Copies the first elements back, waiting for the stream.
@@ -45,7 +59,7 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
     /// [`Error::Argument`] when `out` is longer than the buffer; whatever the copy reports.
     pub fn read<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(
         &self,
-        stream: RawStream,
+        stream: &Stream<D>,
         out: &mut [T],
     ) -> Result<()> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(out);
@@ -57,8 +71,8 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
         }
         // SAFETY: both ranges hold `bytes.len()` bytes; the wait comes before `out` is used again.
         unsafe {
-            self.device.copy_to_host(stream, bytes.as_mut_ptr(), self.ptr, bytes.len())?;
-            self.device.synchronize(stream)
+            self.device.copy_to_host(stream.raw, bytes.as_mut_ptr(), self.ptr, bytes.len())?;
+            self.device.synchronize(stream.raw)
         }
     }
 

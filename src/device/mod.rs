@@ -6,7 +6,7 @@
 //! split over blocks or not), always with the same bits, those of the sampling semantics.
 //!
 //! * The trait is object-safe; `Sampler<dyn Device>` works.
-//! * Work on one stream runs in order. Nothing waits for the host unless its name says `synchronize`, `wait` or
+//! * Work on one stream runs in order; two threads that use one stream order their calls themselves. Nothing waits for the host unless its name says `synchronize`, `wait` or
 //!   `elapsed`.
 //! * Streams and pointers handed in by the caller are borrowed: never freed, never synchronised.
 //! * [`Device::enqueue`] neither allocates nor synchronises nor compiles: [`Device::prepare`] did.
@@ -30,17 +30,22 @@ use std::sync::Arc;
 mod absent;
 #[cfg(feature = "cpu")]
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod memory;
 
 pub use absent::Absent;
 #[cfg(feature = "cpu")]
 pub use cpu::CpuDevice;
+#[cfg(feature = "cuda")]
+pub use cuda::CudaDevice;
 pub use memory::{DeviceBuffer, Stream};
 
 /// The CPU device, absent from this build.
 #[cfg(not(feature = "cpu"))]
 pub type CpuDevice = Absent<0>;
 /// The CUDA device, absent from this build.
+#[cfg(not(feature = "cuda"))]
 pub type CudaDevice = Absent<1>;
 /// The Ascend device, absent from this build.
 pub type AscendDevice = Absent<2>;
@@ -355,4 +360,34 @@ pub fn probe() -> Vec<Probe> {
             },
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_counts_the_columns_there_are() {
+        for (platform, force_topk, vocab, expected) in [
+            (Platform::Cuda, 0, 200_000, Some(200_000)),
+            (Platform::Cuda, 16_384, 200_000, Some(16_384)),
+            (Platform::Cuda, 16_385, 200_000, None),
+            (Platform::Cuda, 200_001, 200_000, None),
+            (Platform::Cuda, 200_001, 16_384, Some(16_384)),
+            (Platform::Cuda, 16_384, 5, Some(5)),
+            (Platform::Ascend, 4_096, 200_000, Some(4_096)),
+            (Platform::Ascend, 4_097, 200_000, None),
+            (Platform::Cpu, 100_000, 200_000, Some(100_000)),
+        ] {
+            let refused = || {
+                let limit = platform.max_force_topk().expect("a platform that refuses has a limit");
+                Error::ForceTopK { platform, requested: force_topk.min(vocab), limit }
+            };
+            assert_eq!(
+                effective_columns(platform, force_topk, vocab),
+                expected.ok_or_else(refused),
+                "{platform} {force_topk}"
+            );
+        }
+    }
 }

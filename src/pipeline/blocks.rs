@@ -112,7 +112,7 @@ blocks! {
         row_to_slot,
         /// Bytes of a slot index.
         row_to_slot_width,
-        /// Filters the step may meet: bit 0 top-k, bit 1 top-p, bit 2 min-p. A slot that uses another gets bad_index.
+        /// What the step may meet: bits of the filter constants. A slot that uses another filter gets bad_index.
         filters,
         /// i64 positions: one a row, or one a request when verifying.
         positions,
@@ -255,6 +255,8 @@ pub mod filter {
     pub const TOP_P: u64 = 2;
     /// Some slot uses min-p.
     pub const MIN_P: u64 = 4;
+    /// Every slot has top-k 1; another gets bad_index.
+    pub const ALL_GREEDY: u64 = 8;
     /// Every filter may be met.
     pub const ALL: u64 = TOP_K | TOP_P | MIN_P;
 }

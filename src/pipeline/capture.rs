@@ -1,6 +1,6 @@
 //! Captured steps and the variants a captured step can be.
 
-use super::sampler::Workspace;
+use super::limits::Workspace;
 use super::step::Filters;
 use super::table::ParamTable;
 use crate::device::{Device, RawGraph, RawStream};
@@ -87,7 +87,7 @@ impl<D: Device + ?Sized> CapturedStep<D> {
     ///
     /// # Safety
     /// As [`Sampler::step`](super::Sampler::step) for the step that was captured; the sampler's other steps and this
-    /// replay are ordered, as they share a workspace.
+    /// replay are ordered, as they share a workspace. This value lives until the stream has passed the replay.
     pub unsafe fn replay(&self, stream: RawStream) -> Result<()> {
         // SAFETY: the graph is ours and alive; its pointers are the caller's promise, workspace and table are held.
         unsafe { self.device.launch_graph(stream, self.graph) }

@@ -6,7 +6,9 @@
 
 pub mod blocks;
 mod capture;
+mod check;
 mod host;
+mod limits;
 pub mod plan;
 mod prompt;
 mod sampler;
@@ -16,8 +18,9 @@ mod table;
 
 pub use capture::{CapturedStep, Variant};
 pub use host::{HostMask, HostResult, HostRun, HostStep, HostVerify};
+pub use limits::{Limits, MAX_VOCAB};
 pub use prompt::{PROMPT_CHUNK_ROWS, PromptChunk, PromptLogprobs, PromptPlan};
-pub use sampler::{Limits, MAX_VOCAB, Sampler};
+pub use sampler::Sampler;
 pub use staging::{StagingArea, StagingRing};
 pub use step::{
     Columns, DType, Dense, Drafts, Filters, Index, IndexWidth, KeptIds, Logits, Mask, Outputs, Step, TopLogprobs,

@@ -92,7 +92,7 @@ impl<D: Device + ?Sized> StagingArea<'_, D> {
     /// What the device reports.
     ///
     /// # Safety
-    /// `stream` is a live stream of the device.
+    /// `stream` is a live stream of the device; [`finish`](Self::finish) follows on it, before the area is dropped.
     pub unsafe fn upload(&self, stream: RawStream) -> Result<()> {
         // SAFETY: both areas hold `used` bytes and stay as they are until `finish`'s event has passed.
         unsafe { self.copy_to(stream, self.area.target.ptr()) }
@@ -104,7 +104,7 @@ impl<D: Device + ?Sized> StagingArea<'_, D> {
     /// What the device reports.
     ///
     /// # Safety
-    /// `stream` is live and `target` has room for what was pushed.
+    /// As [`upload`](Self::upload), and `target` has room for what was pushed.
     pub unsafe fn copy_to(&self, stream: RawStream, target: DevPtr) -> Result<()> {
         if self.used == 0 {
             return Ok(());

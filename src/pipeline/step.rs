@@ -100,7 +100,7 @@ pub struct Filters {
     pub top_p: bool,
     /// Some row uses min-p.
     pub min_p: bool,
-    /// Every row has `top_k = 1`.
+    /// Every row has `top_k = 1`; one that has not gets `bad_index` too.
     pub all_greedy: bool,
 }
 
@@ -115,6 +115,7 @@ impl Filters {
         bit(self.top_k || self.all_greedy, filter::TOP_K)
             | bit(self.top_p, filter::TOP_P)
             | bit(self.min_p, filter::MIN_P)
+            | bit(self.all_greedy, filter::ALL_GREEDY)
     }
 }
 
@@ -156,7 +157,7 @@ pub struct Verify {
     pub requests: usize,
     /// i32 `[requests + 1]`: first row of each request, then one past the last row.
     pub first_rows: DevPtr,
-    /// Request of each row, -1 = padding row.
+    /// Request of each row, -1 = padding row, which `row_to_slot` marks too. A padding row inside a request ends it.
     pub row_to_request: Index,
     /// Distance between positions of neighbouring rows: [`PositionRule`](crate::batch::PositionRule)`::stride()`.
     pub position_stride: i64,
@@ -208,7 +209,7 @@ pub struct KeptIds {
 /// The N columns themselves, as selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Columns {
-    /// f32 `[rows, N]`: logits after the mask.
+    /// f32 `[rows, N]`: logits after the mask, NaN as -inf; a zero keeps its sign.
     pub values: DevPtr,
     /// i32 `[rows, N]`: ids, ascending.
     pub ids: DevPtr,

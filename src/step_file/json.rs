@@ -15,7 +15,9 @@ pub(super) enum Json {
     Float(f64),
     Text(String),
     List(Vec<Json>),
-    Object(BTreeMap<String, Json>),
+    /// Keys in ascending order. A list, because a file may be made of small objects, for which a tree is a hundred times
+    /// the size of their text.
+    Object(Vec<(String, Json)>),
 }
 
 impl Json {
@@ -84,16 +86,20 @@ impl<'de> Visitor<'de> for JsonVisitor {
         while let Some(item) = list.next_element()? {
             items.push(item);
         }
+        items.shrink_to_fit();
         Ok(Json::List(items))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Json, A::Error> {
-        let mut object = BTreeMap::new();
-        while let Some((key, value)) = map.next_entry::<String, Json>()? {
-            if let Some(_first) = object.insert(key.clone(), value) {
-                return Err(A::Error::custom(format!("key {key:?} appears twice")));
-            }
+        let mut object: Vec<(String, Json)> = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            object.push(entry);
         }
+        object.sort_by(|a, b| a.0.cmp(&b.0));
+        if let Some(pair) = object.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(A::Error::custom(format!("key {:?} appears twice", pair[0].0)));
+        }
+        object.shrink_to_fit();
         Ok(Json::Object(object))
     }
 }
@@ -111,6 +117,7 @@ impl Fields {
         let Json::Object(map) = json else {
             return Err(refuse(place, format!("{json} where an object is expected")));
         };
+        let map: BTreeMap<String, Json> = map.into_iter().collect();
         if let Some(key) = map.keys().find(|key| !known.contains(&key.as_str())) {
             let shown: String = key.chars().take(60).collect();
             return Err(refuse(place, format!("unknown key {shown:?} (known: {})", known.join(", "))));

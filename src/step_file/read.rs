@@ -8,6 +8,8 @@ use crate::params::{FilterOrder, SamplingParams};
 use crate::pipeline::DType;
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
+use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 
 const STEP_KEYS: &[&str] = &[
@@ -42,6 +44,9 @@ const TENSORS: &[(&str, &[&str])] = &[
 ];
 /// Bytes of the header's length in front of it.
 const LENGTH_BYTES: usize = 8;
+/// Longest header. JSON grows up to fiftyfold while it is parsed, so what a file may claim there is bounded; the step of
+/// 65536 requests takes less.
+const MAX_HEADER: usize = 32 << 20;
 
 impl StepFile {
     /// Reads the step file at `path`.
@@ -56,7 +61,17 @@ impl StepFile {
         if !kind.is_file() {
             return Err(failed("not a regular file".into()));
         }
-        Self::parse(&std::fs::read(path).map_err(|e| failed(e.to_string()))?)
+        let mut file = std::fs::File::open(path).map_err(|e| failed(e.to_string()))?;
+        // The header is held to its bound before the rest is read, however long the file is.
+        let mut length = [0; LENGTH_BYTES];
+        let mut bytes = Vec::new();
+        if kind.len() >= LENGTH_BYTES as u64 {
+            file.read_exact(&mut length).map_err(|e| failed(e.to_string()))?;
+            header_length(length, kind.len())?;
+            bytes.extend_from_slice(&length);
+        }
+        file.read_to_end(&mut bytes).map_err(|e| failed(e.to_string()))?;
+        Self::parse(&bytes)
     }
 
     /// Reads a step file from memory.
@@ -106,25 +121,35 @@ impl StepFile {
     }
 }
 
+/// The header's length, held to the file's `total` bytes and to the bound.
+fn header_length(length: [u8; LENGTH_BYTES], total: u64) -> Result<usize> {
+    let length = u64::from_le_bytes(length);
+    let rest = total - LENGTH_BYTES as u64;
+    if length > rest {
+        return Err(refuse("container", format!("a header of {length} bytes is announced, {rest} bytes follow")));
+    }
+    match usize::try_from(length) {
+        Ok(length) if length <= MAX_HEADER => Ok(length),
+        _ => Err(refuse("container", format!("a header of {length} bytes is longer than {MAX_HEADER}"))),
+    }
+}
+
 /// The header's text, once its length is known to be there.
 fn header(bytes: &[u8]) -> Result<&str> {
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
         return Err(refuse("container", format!("{} bytes are too few for a safetensors file", bytes.len())));
     };
-    let length = u64::from_le_bytes(*length);
-    let header = usize::try_from(length).ok().and_then(|length| rest.get(..length));
-    let header = header.ok_or_else(|| {
-        refuse("container", format!("a header of {length} bytes is announced, {} bytes follow", rest.len()))
-    })?;
+    let header = &rest[..header_length(*length, bytes.len() as u64)?];
     std::str::from_utf8(header).map_err(|error| refuse("container", format!("the header is not UTF-8: {error}")))
 }
 
 /// Names what the container's reader would pass over or report without a place: keys given twice, unknown keys,
 /// tensors and types. Returns the step's JSON.
 fn check_header(header: &str) -> Result<Json> {
-    let Json::Object(mut entries) = Json::parse("container header", header)? else {
+    let Json::Object(entries) = Json::parse("container header", header)? else {
         return Err(refuse("container header", "not an object"));
     };
+    let mut entries: BTreeMap<String, Json> = entries.into_iter().collect();
     let metadata =
         entries.remove("__metadata__").ok_or_else(|| refuse("container", "metadata entry step is missing"))?;
     for (name, entry) in entries {

@@ -140,12 +140,17 @@ impl RequestResult {
         rows.compare("logprobs", &self.logprobs, &other.logprobs, Float::to_string);
         rows.compare("ranks", &self.ranks, &other.ranks, |rank| rank.map_or("null".into(), |rank| rank.to_string()));
         rows.compare("kept", &self.kept, &other.kept, i64::to_string);
-        rows.compare("status", &self.status, &other.status, |names| format!("[{}]", names.join(", ")));
+        rows.compare("status", &self.status, &other.status, |names| shown_status(names));
         rows.lists("top_logprobs", &self.top_logprobs, &other.top_logprobs, |(id, logprob)| format!("{id}: {logprob}"));
         rows.optional("sum_smaller_probs", &self.sum_smaller_probs, &other.sum_smaller_probs);
         rows.optional("raw_logprobs", &self.raw_logprobs, &other.raw_logprobs);
         rows.lists("dense_logprobs", &self.dense_logprobs, &other.dense_logprobs, Float::to_string);
     }
+}
+
+/// Names a document from elsewhere may hold anything: control characters are shown and not obeyed.
+fn shown_status(names: &[String]) -> String {
+    format!("[{}]", names.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", "))
 }
 
 /// Compares the fields of one request, row by row.
@@ -202,5 +207,41 @@ impl Rows<'_> {
                 self.lines.push(format!("{name}, row {row}: {field}[{entry}] {a}, other {b}"));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_that_are_not_are_refused_and_differences_are_named() {
+        for bad in ["", "[]", "{}", "{\"requests\": [{}]}", "{\"requests\": [], \"x\": 1}"] {
+            let Err(Error::StepFile { place, .. }) = ResultDocument::parse(bad) else { panic!("{bad}") };
+            assert_eq!(place, "result document");
+        }
+        let one = r#"{"requests": [{"id": "a", "tokens": [3, -1], "accepted": 0, "logprobs": [-0.0, null], "ranks": [1, null],
+        "kept": [2, 2], "status": [[], ["nan_logits"]], "top_logprobs": [[[3, -0.5], [1, -1.5]], []]}]}"#;
+        let mine = ResultDocument::parse(one).unwrap();
+        assert_eq!(mine.differences(&mine), Vec::<String>::new());
+        assert_eq!(ResultDocument::parse(&mine.to_json().unwrap()).unwrap(), mine);
+        let other = one.replace("[3, -1]", "[4, -1]").replace("-0.0,", "0.0,").replace("[1, null]", "[2, null]");
+        let other = other.replace("[[], [", "[[\"empty_row\"], [").replace("-1.5", "-1.25").replace("[2, 2]", "[2]");
+        let expected = [
+            "request \"a\", row 0: tokens 3, other 4",
+            "request \"a\", row 0: logprobs -0.0, other 0.0",
+            "request \"a\", row 0: ranks 1, other 2",
+            "request \"a\": kept of 2 rows, other 1",
+            "request \"a\", row 0: status [], other [empty_row]",
+            "request \"a\", row 0: top_logprobs[1] 1: -1.5, other 1: -1.25",
+        ];
+        assert_eq!(mine.differences(&ResultDocument::parse(&other).unwrap()), expected);
+        let other = ResultDocument::parse(&one.replace("nan_logits", "\\u001b[31m\\nall equal")).unwrap();
+        let expected = ["request \"a\", row 1: status [nan_logits], other [\\u{1b}[31m\\nall equal]"];
+        assert_eq!(mine.differences(&other), expected);
+        let other = one.replace("\"top_logprobs\"", "\"dense_logprobs\"").replace("[3, -0.5], [1, -1.5]", "-1");
+        let expected =
+            ["request \"a\": top_logprobs given, other not", "request \"a\": dense_logprobs not given, other is"];
+        assert_eq!(mine.differences(&ResultDocument::parse(&other).unwrap()), expected);
     }
 }

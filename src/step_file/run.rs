@@ -49,6 +49,7 @@ impl StepFile {
             dense: self.dense_logprobs,
             raw_logprobs: self.raw_logprobs,
             sum_smaller_probs: self.sum_smaller_probs,
+            accept_index: false,
             ..HostStep::default()
         };
 

@@ -20,10 +20,10 @@ fn score(device: &Arc<dyn Device>, prompt: &[i64], logits: &[f32], vocab: usize,
     let mut sampler = Sampler::new(device, Limits::new(2, vocab), &table).expect("a sampler");
     let rows = plan.rows.len();
     let raw = stream.raw();
-    let all = DeviceBuffer::from_slice(device, raw, logits).expect("room");
-    let targets = DeviceBuffer::from_slice(device, raw, &plan.targets).expect("room");
-    let slots = DeviceBuffer::from_slice(device, raw, &plan.row_to_slot).expect("room");
-    let out = DeviceBuffer::from_slice(device, raw, &vec![7.0f32; rows]).expect("room");
+    let all = DeviceBuffer::from_slice(device, &stream, logits).expect("room");
+    let targets = DeviceBuffer::from_slice(device, &stream, &plan.targets).expect("room");
+    let slots = DeviceBuffer::from_slice(device, &stream, &plan.row_to_slot).expect("room");
+    let out = DeviceBuffer::from_slice(device, &stream, &vec![7.0f32; rows]).expect("room");
     let mut source = |range: std::ops::Range<usize>| {
         let first = seqlen_k - seqlen_q + plan.rows[range.start] as usize;
         let ptr = all.ptr().offset(4 * vocab * first);
@@ -36,7 +36,7 @@ fn score(device: &Arc<dyn Device>, prompt: &[i64], logits: &[f32], vocab: usize,
         sampler.prompt_logprobs(raw, rows, targets, slots, &mut source, out.ptr()).expect("scored");
     }
     let mut values = vec![0.0f32; rows];
-    out.read(raw, &mut values).expect("values");
+    out.read(&stream, &mut values).expect("values");
     let PromptLogprobs::Values(values) = plan.split(&values).expect("one request").remove(0) else { panic!("values") };
     values
 }

@@ -166,10 +166,17 @@ impl Case {
             raw_logprobs: self.raw_logprobs,
             sum_smaller_probs: self.sum_smaller_probs,
             kept_ids: self.kept_ids,
+            accept_index: true,
             columns: self.columns,
             rows_wanted: self.rows_wanted,
             injected_bits: self.bits.as_deref(),
         }
+    }
+
+    /// Whether the case's force-top-k is within the device's limit.
+    pub fn fits(&self, device: &Arc<dyn Device>) -> bool {
+        let limit = device.info().platform.max_force_topk().unwrap_or(usize::MAX);
+        self.force_topk == 0 || self.force_topk.min(self.vocab) <= limit
     }
 
     /// The result `device` gives; `what` names the case in a failure.

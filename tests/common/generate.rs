@@ -224,9 +224,12 @@ pub fn random(seed: u64, verify: bool) -> Case {
     }
     case.filters = match rng.below(6) {
         0 => Some(Filters::ALL),
-        1 if odd => {
-            Some(Filters { top_k: rng.one_in(2), top_p: rng.one_in(2), min_p: rng.one_in(2), all_greedy: false })
-        }
+        1 if odd => Some(Filters {
+            top_k: rng.one_in(2),
+            top_p: rng.one_in(2),
+            min_p: rng.one_in(2),
+            all_greedy: rng.one_in(4),
+        }),
         _ => None,
     };
     if case.force_topk > 0 && rng.one_in(3) {

@@ -57,6 +57,9 @@ impl Oracle<'_> {
         }
         let Some(params) = usize::try_from(slot).ok().and_then(|slot| step.params.get(slot)) else { return Place::Bad };
         let off = params.temperature < 1e-5;
+        if step.filters.is_some_and(|filters| filters.all_greedy) && (off || params.top_k != 1) {
+            return Place::Bad;
+        }
         if let Some(filters) = step.filters
             && !off
             && ((params.top_k != -1 && !filters.top_k && !filters.all_greedy)

@@ -245,8 +245,8 @@ fn host_arrays_of_a_wrong_length_are_refused() {
 fn buffers_are_not_read_past_their_end() {
     for device in devices() {
         let stream = samedraw::device::Stream::new(&device).expect("a stream");
-        let buffer = DeviceBuffer::from_slice(&device, stream.raw(), &[1i32, 2]).expect("room");
-        let error = buffer.read(stream.raw(), &mut [0i32; 3]).expect_err("too long").to_string();
+        let buffer = DeviceBuffer::from_slice(&device, &stream, &[1i32, 2]).expect("room");
+        let error = buffer.read(&stream, &mut [0i32; 3]).expect_err("too long").to_string();
         assert_eq!(error, "read: bytes = 12 is refused: the buffer holds 8");
     }
 }

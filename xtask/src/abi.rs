@@ -18,6 +18,8 @@ struct Dialect {
     u32: &'static str,
     i32: &'static str,
     offset_of: &'static str,
+    /// Lines around the checks of offsets.
+    offset_guard: Option<(&'static str, &'static str)>,
 }
 
 const DIALECTS: [Dialect; 2] = [
@@ -30,6 +32,11 @@ const DIALECTS: [Dialect; 2] = [
         u32: "u32",
         i32: "i32",
         offset_of: "__builtin_offsetof",
+        offset_guard: Some((
+            "// An NVRTC before 13.5 has no offsetof.\n\
+             #if !defined(__CUDACC_VER_MAJOR__) || __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1305\n",
+            "#endif\n",
+        )),
     },
     Dialect {
         path: "ascend/abi.h",
@@ -39,6 +46,7 @@ const DIALECTS: [Dialect; 2] = [
         u32: "uint32_t",
         i32: "int32_t",
         offset_of: "offsetof",
+        offset_guard: None,
     },
 ];
 
@@ -155,6 +163,8 @@ fn structure(d: &Dialect, block: &BlockInfo) -> String {
     }
     out += "};\n";
     let _ = writeln!(out, "static_assert(sizeof({name}) == {bytes}, \"{name} is {bytes} bytes\");");
+    let (guard, end) = d.offset_guard.unwrap_or_default();
+    out.push_str(guard);
     // First, middle and last: a field lost or moved shifts at least one of them.
     for index in [0, block.fields.len() / 2, block.fields.len() - 1] {
         let (field, offset) = (block.fields[index].name, 8 * index);
@@ -164,6 +174,7 @@ fn structure(d: &Dialect, block: &BlockInfo) -> String {
             d.offset_of
         );
     }
+    out.push_str(end);
     out
 }
 

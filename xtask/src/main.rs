@@ -1,6 +1,7 @@
-//! Maintenance of the repository: `cargo xtask abi [--check]` and `cargo xtask sabotage [NAME]`.
+//! Maintenance of the repository: `cargo xtask abi [--check]`, `kernels`, `cubins` and `cargo xtask sabotage [NAME]`.
 
 mod abi;
+mod kernels;
 mod sabotage;
 
 use std::path::{Path, PathBuf};
@@ -9,6 +10,10 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask abi              write cuda/abi.cuh and ascend/abi.h from the argument blocks
 cargo xtask abi --check      fail if either differs from what would be written
+cargo xtask kernels [--nvrtc PATH] [--arch sm_90]...
+                             compile the CUDA kernels; fail on a warning, a spill or local memory
+cargo xtask cubins --out DIR [--nvrtc PATH]
+                             write what the feature `precompiled` embeds
 cargo xtask sabotage         apply every fault to a copy, one at a time; fail if a test suite lets one pass
 cargo xtask sabotage --quick the few faults that continuous integration tries
 cargo xtask sabotage --list  name them
@@ -20,6 +25,7 @@ fn main() -> ExitCode {
     let done = match args[..] {
         ["abi"] => abi::write(&root()),
         ["abi", "--check"] => abi::check(&root()),
+        ["kernels" | "cubins", ..] => kernels::run(&root(), &args),
         ["sabotage", "--list"] => {
             sabotage::list();
             Ok(())

@@ -10,7 +10,7 @@ use crate::table::{Column, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use rows::{Character, Mix};
 use samedraw::Device;
-use samedraw::device::{CpuDevice, DevPtr, open};
+use samedraw::device::{CpuDevice, open};
 use samedraw::pipeline::{DType, HostRun, HostStep};
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
@@ -202,9 +202,7 @@ fn prepare(
     };
     let mut run = HostRun::new(device, &host)?;
     if !mix.reports() {
-        let outputs = &mut run.parts().1.outputs;
-        (outputs.logprobs, outputs.ranks) = (DevPtr::NULL, DevPtr::NULL);
-        (outputs.kept_counts, outputs.status) = (DevPtr::NULL, DevPtr::NULL);
+        run.tokens_alone();
     }
     Ok(run)
 }

@@ -144,6 +144,7 @@ fn uses_excluded(slot: &SlotBlock, filters: u64) -> bool {
     (slot.top_k != TOP_K_OFF && excludes(filter::TOP_K))
         || (slot.top_p != TOP_P_OFF && excludes(filter::TOP_P))
         || (f32::from_bits(slot.min_exponent as u32) != f32::NEG_INFINITY && excludes(filter::MIN_P))
+        || (slot.top_k != 1 && !excludes(filter::ALL_GREEDY))
 }
 
 /// The golden token array's entry for `row`, if there is an array.

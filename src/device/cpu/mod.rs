@@ -30,7 +30,7 @@ use float_env::ExactMode;
 pub use lanes::CpuPath;
 use lanes::{Engine, Kernels, Slot};
 use pool::Pool;
-use std::alloc::{Layout, alloc, dealloc};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -147,8 +147,9 @@ impl CpuDevice {
     }
 
     fn allocate(bytes: usize, align: usize) -> Result<*mut u8> {
+        // Zeroed, because a buffer may be read back before anything wrote to it.
         // SAFETY: the layout has a size of at least 1.
-        let ptr = unsafe { alloc(Self::layout(bytes, align)?) };
+        let ptr = unsafe { alloc_zeroed(Self::layout(bytes, align)?) };
         if ptr.is_null() {
             return Err(Error::OutOfMemory { op: "alloc", platform: Platform::Cpu, bytes });
         }
@@ -344,11 +345,16 @@ impl Device for CpuDevice {
         Ok(graph)
     }
 
-    unsafe fn launch_graph(&self, _stream: RawStream, graph: RawGraph) -> Result<()> {
-        let recorded = self.state().graphs.get(&graph).cloned();
-        let Some(recorded) = recorded else {
+    unsafe fn launch_graph(&self, stream: RawStream, graph: RawGraph) -> Result<()> {
+        let mut state = self.state();
+        let Some(recorded) = state.graphs.get(&graph).cloned() else {
             return Err(Error::argument("launch_graph", "graph", graph.0, "a live graph of this device"));
         };
+        if let Some(capture) = state.captures.get_mut(&stream) {
+            capture.extend_from_slice(&recorded);
+            return Ok(());
+        }
+        drop(state);
         // SAFETY: the caller's promise.
         recorded.iter().for_each(|work| unsafe { self.execute(work) });
         Ok(())
@@ -383,5 +389,51 @@ impl Device for CpuDevice {
         // SAFETY: the caller's promise.
         unsafe { self.submit(stream, Recorded::Stage(stage.kind(), *rows, verify)) };
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{DeviceBuffer, Stream};
+
+    #[test]
+    fn memory_that_nothing_wrote_to_reads_as_zeros() {
+        let device = Arc::new(CpuDevice::with_threads(1));
+        let stream = &Stream::new(&device).unwrap();
+        // Enough of it that the allocator hands some out again.
+        let used = || DeviceBuffer::from_slice(&device, stream, &[u64::MAX; 64]).unwrap();
+        drop((0..256).map(|_| used()).collect::<Vec<_>>());
+        let again: Vec<_> = (0..256).map(|_| DeviceBuffer::new(&device, 512).unwrap()).collect();
+        for buffer in &again {
+            let mut back = [1u64; 64];
+            buffer.read(stream, &mut back).unwrap();
+            assert_eq!(back, [0; 64]);
+        }
+    }
+
+    #[test]
+    fn a_graph_launched_on_a_capturing_stream_becomes_part_of_the_capture() {
+        let device = Arc::new(CpuDevice::with_threads(1));
+        let (stream, memory) = (Stream::new(&device).unwrap(), DeviceBuffer::new(&device, 1).unwrap());
+        let read = || {
+            let mut byte = [0u8];
+            memory.read(&Stream::new(&device).unwrap(), &mut byte).unwrap();
+            byte[0]
+        };
+        // SAFETY: stream, graphs and memory are live and of this device.
+        unsafe {
+            device.begin_capture(stream.raw()).unwrap();
+            device.fill(stream.raw(), memory.ptr(), 7, 1).unwrap();
+            let inner = device.end_capture(stream.raw()).unwrap();
+            device.begin_capture(stream.raw()).unwrap();
+            device.launch_graph(stream.raw(), inner).unwrap();
+            let outer = device.end_capture(stream.raw()).unwrap();
+            assert_eq!(read(), 0, "capturing ran the graph");
+            device.destroy_graph(inner).unwrap();
+            device.launch_graph(stream.raw(), outer).unwrap();
+            assert_eq!(read(), 7);
+            device.destroy_graph(outer).unwrap();
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 
 thread_local! {
@@ -89,7 +89,7 @@ impl Pool {
 
     /// Calls `f` for every index below `count`, on all threads; returns when all are done. Does not allocate.
     pub(super) fn run<F: Fn(usize) + Sync>(&self, count: usize, f: F) {
-        let guard = if count > 1 && !self.workers.is_empty() { self.busy.try_lock().ok() } else { None };
+        let guard = if count > 1 && !self.workers.is_empty() { self.claim() } else { None };
         if guard.is_none() {
             return (0..count).for_each(f);
         }
@@ -116,6 +116,17 @@ impl Pool {
         drop(state);
         if let Some(panic) = own.err().or(theirs) {
             resume_unwind(panic);
+        }
+    }
+}
+
+impl Pool {
+    /// The right to use the workers. A job that panicked leaves them idle, so its poison means nothing.
+    fn claim(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.busy.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 }
@@ -150,7 +161,7 @@ fn work(shared: &Shared, number: usize) {
     }
 }
 
-fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -194,5 +205,13 @@ mod tests {
         let sum = AtomicUsize::new(0);
         pool.run(10, |i| _ = sum.fetch_add(i, Ordering::Relaxed));
         assert_eq!(sum.into_inner(), 45);
+        // Three indices that wait for each other end only on three threads.
+        let together = std::sync::Barrier::new(3);
+        let (sender, done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            pool.run(3, |_| _ = together.wait());
+            sender.send(()).expect("the test waits");
+        });
+        done.recv_timeout(std::time::Duration::from_secs(60)).expect("the workers are used again");
     }
 }

@@ -55,14 +55,14 @@ pub(super) unsafe fn select(b: &RowBlock, row: usize, tools: Tools<'_>) {
     }
 }
 
-/// Argmax: the first token of the order. Every row must have `top_k = 1`.
+/// Argmax: the first token of the order, for a step whose filters say that every row has `top_k = 1`.
 pub(super) unsafe fn argmax(b: &RowBlock, row: usize, tools: Tools<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
         let live = match resolve(b, row) {
             RowState::Padding => return,
-            RowState::Live(live) if live.slot.top_k == 1 => live,
-            _ => return finish(b, row, None, None, -1, status::BAD_INDEX),
+            RowState::Bad => return finish(b, row, None, None, -1, status::BAD_INDEX),
+            RowState::Live(live) => live,
         };
         let in_lanes = tools.and_then(|(k, s)| lanes::find_max(k, &mut s.main, &live.source));
         let (max, found) = in_lanes.map_or_else(|| live.source.max(), |(max, found, _)| (max, found));

@@ -44,6 +44,7 @@ pub fn groups() -> Vec<Group> {
                 ("SD_FILTER_TOP_K", U64(filter::TOP_K), "some slot uses top-k"),
                 ("SD_FILTER_TOP_P", U64(filter::TOP_P), "some slot uses top-p"),
                 ("SD_FILTER_MIN_P", U64(filter::MIN_P), "some slot uses min-p"),
+                ("SD_FILTER_ALL_GREEDY", U64(filter::ALL_GREEDY), "every slot has top-k 1"),
                 ("SD_FILTER_ALL", U64(filter::ALL), "every filter may be met"),
             ],
         ),

@@ -1,184 +1,15 @@
-//! A step on host data, run on any device: for tests, command lines and replays, not for a decode loop.
+//! A host step on a device: its buffers, its sampler, its results.
 
-use super::sampler::{Limits, Sampler};
-use super::step::{
-    Columns, DType, Dense, Drafts, Filters, Index, KeptIds, Logits, Mask, Outputs, Step, TopLogprobs, Verify,
-    VerifyMode,
-};
-use super::table::ParamTable;
+use super::{HostResult, HostStep, check_arrays};
 use crate::device::{DevPtr, Device, DeviceBuffer, RawStream, Stream};
-use crate::error::{Error, Result};
-use crate::params::SamplingParams;
-use crate::pipeline::blocks::status;
+use crate::error::Result;
+use crate::pipeline::limits::Limits;
+use crate::pipeline::sampler::Sampler;
+use crate::pipeline::step::{
+    Columns, Dense, Drafts, Index, KeptIds, Logits, Mask, Outputs, Step, TopLogprobs, Verify, VerifyMode,
+};
+use crate::pipeline::table::ParamTable;
 use std::sync::Arc;
-
-const OP: &str = "host step";
-
-/// Masks in host memory.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct HostMask<'a> {
-    /// `[rows, stride]` words.
-    pub words: &'a [i32],
-    /// Words from one row to the next.
-    pub stride: usize,
-    /// Mask row for each row.
-    pub index: Option<&'a [i32]>,
-}
-
-/// Verification with everything in host memory.
-#[derive(Debug, Clone, Copy)]
-pub struct HostVerify<'a> {
-    /// How.
-    pub mode: VerifyMode,
-    /// `[requests + 1]`.
-    pub first_rows: &'a [i32],
-    /// `[rows]`.
-    pub row_to_request: &'a [i32],
-    /// Distance between positions of neighbouring rows.
-    pub position_stride: i64,
-    /// `[rows]`.
-    pub draft_ids: &'a [i64],
-    /// f32 `[pool_rows, draft_width]`; empty unless the mode is rejection.
-    pub draft_logprobs: &'a [f32],
-    /// `[pool_rows, draft_width]`; empty: column = id.
-    pub draft_columns: &'a [i32],
-    /// Columns of a draft row.
-    pub draft_width: usize,
-    /// Pool row of each row `[rows]`; empty: the same number.
-    pub draft_rows: &'a [i32],
-}
-
-/// A step in host memory. See [`Step`] for the meaning of the fields.
-#[derive(Debug, Clone, Copy)]
-pub struct HostStep<'a> {
-    /// Bytes of the logits; `logits_offset` bytes in, row 0 starts.
-    pub logits: &'a [u8],
-    /// Where row 0 starts, in bytes: tests move it to vary the alignment.
-    pub logits_offset: usize,
-    /// Their type.
-    pub dtype: DType,
-    /// Vocabulary size.
-    pub vocab: usize,
-    /// Elements from one row to the next.
-    pub stride: usize,
-    /// Rows the logits hold.
-    pub logits_rows: usize,
-    /// Rows to process.
-    pub rows: usize,
-    /// Logits row of each row.
-    pub gather: Option<&'a [i64]>,
-    /// Force-top-k.
-    pub force_topk: usize,
-    /// Masks.
-    pub mask: Option<HostMask<'a>>,
-    /// Parameters, one a slot.
-    pub params: &'a [SamplingParams],
-    /// Slot of each row; `None`: the same number.
-    pub row_to_slot: Option<&'a [i32]>,
-    /// Positions, one a row or one a request; `None`: no draw.
-    pub positions: Option<&'a [i64]>,
-    /// Added to the positions.
-    pub position_offsets: Option<&'a [i32]>,
-    /// Draft model's stream.
-    pub draft_step: Option<i64>,
-    /// Golden tokens, one a row.
-    pub golden: Option<&'a [i64]>,
-    /// Filters in use.
-    pub filters: Option<Filters>,
-    /// Verification.
-    pub verify: Option<HostVerify<'a>>,
-    /// Width of the top lists, 0 = none.
-    pub top_logprobs: usize,
-    /// Whether to report dense logprobs.
-    pub dense: bool,
-    /// Whether to report raw logprobs.
-    pub raw_logprobs: bool,
-    /// Whether to report sum_smaller_probs.
-    pub sum_smaller_probs: bool,
-    /// Width of the kept lists, 0 = none.
-    pub kept_ids: usize,
-    /// Whether to report the selected columns.
-    pub columns: bool,
-    /// Whether to report anything but tokens, logprobs, ranks, kept counts and status is up to the fields above; false
-    /// here asks for the columns alone.
-    pub rows_wanted: bool,
-    /// Test hook: draw bits `[rows, 3]`.
-    #[doc(hidden)]
-    pub injected_bits: Option<&'a [u64]>,
-}
-
-impl Default for HostStep<'_> {
-    fn default() -> Self {
-        HostStep {
-            logits: &[],
-            logits_offset: 0,
-            dtype: DType::F32,
-            vocab: 0,
-            stride: 0,
-            logits_rows: 0,
-            rows: 0,
-            gather: None,
-            force_topk: 0,
-            mask: None,
-            params: &[],
-            row_to_slot: None,
-            positions: None,
-            position_offsets: None,
-            draft_step: None,
-            golden: None,
-            filters: None,
-            verify: None,
-            top_logprobs: 0,
-            dense: false,
-            raw_logprobs: false,
-            sum_smaller_probs: false,
-            kept_ids: 0,
-            columns: false,
-            rows_wanted: true,
-            injected_bits: None,
-        }
-    }
-}
-
-/// Results of a [`HostStep`], flat, one entry a row unless said otherwise. Slots a device did not write hold the
-/// poison each buffer starts with: -7777 in integers, NaN in floats.
-#[derive(Debug, Clone, PartialEq, Default)]
-#[allow(missing_docs)]
-pub struct HostResult {
-    pub tokens: Vec<i64>,
-    pub logprobs: Vec<f32>,
-    pub ranks: Vec<i32>,
-    pub kept_counts: Vec<i32>,
-    pub status: Vec<i32>,
-    pub raw_logprobs: Vec<f32>,
-    pub sum_smaller_probs: Vec<f32>,
-    /// `[rows, top_logprobs]`.
-    pub top_ids: Vec<i32>,
-    /// `[rows, top_logprobs]`.
-    pub top_logprobs: Vec<f32>,
-    pub top_counts: Vec<i32>,
-    /// `[rows, N]`.
-    pub dense: Vec<f32>,
-    /// `[rows, N]`.
-    pub dense_ids: Vec<i32>,
-    /// `[rows, kept_ids]`.
-    pub kept_ids: Vec<i32>,
-    /// `[rows, N]`.
-    pub column_values: Vec<f32>,
-    /// `[rows, N]`.
-    pub column_ids: Vec<i32>,
-    /// `[requests]`.
-    pub accepted: Vec<i32>,
-    /// `[requests, longest request]`.
-    pub accept_index: Vec<i32>,
-}
-
-impl HostResult {
-    /// The row's status names.
-    pub fn status_names(&self, row: usize) -> Vec<&'static str> {
-        status::names(self.status[row])
-    }
-}
 
 /// What an output slot holds before the step.
 const POISON_I32: i32 = -7777;
@@ -188,7 +19,7 @@ const POISON_I32: i32 = -7777;
 pub struct HostRun<D: Device + ?Sized> {
     sampler: Sampler<D>,
     step: Step,
-    stream: Stream<D>,
+    stream: Arc<Stream<D>>,
     inputs: Inputs<D>,
     outputs: Buffers<D>,
     columns: usize,
@@ -197,13 +28,13 @@ pub struct HostRun<D: Device + ?Sized> {
 #[derive(Debug)]
 struct Inputs<D: Device + ?Sized> {
     device: Arc<D>,
-    stream: RawStream,
+    stream: Arc<Stream<D>>,
     buffers: Vec<DeviceBuffer<D>>,
 }
 
 impl<D: Device + ?Sized> Inputs<D> {
     fn put<T: bytemuck::NoUninit>(&mut self, data: &[T]) -> Result<DevPtr> {
-        let buffer = DeviceBuffer::from_slice(&self.device, self.stream, data)?;
+        let buffer = DeviceBuffer::from_slice(&self.device, &self.stream, data)?;
         self.buffers.push(buffer);
         Ok(self.buffers[self.buffers.len() - 1].ptr())
     }
@@ -238,7 +69,7 @@ struct Buffers<D: Device + ?Sized> {
 }
 
 impl<D: Device + ?Sized> Buffers<D> {
-    fn new(device: &Arc<D>, stream: RawStream, host: &HostStep<'_>, columns: usize, longest: usize) -> Result<Self> {
+    fn new(device: &Arc<D>, stream: &Stream<D>, host: &HostStep<'_>, columns: usize, longest: usize) -> Result<Self> {
         let ints = |wanted: bool, n: usize| -> Result<Output<D>> {
             let poison = || DeviceBuffer::from_slice(device, stream, &vec![POISON_I32; n]);
             wanted.then(|| Ok((poison()?, n))).transpose()
@@ -267,7 +98,7 @@ impl<D: Device + ?Sized> Buffers<D> {
             column_values: floats(host.columns, rows * columns)?,
             column_ids: ints(host.columns, rows * columns)?,
             accepted: ints(host.verify.is_some(), requests)?,
-            accept_index: ints(host.verify.is_some(), requests * longest)?,
+            accept_index: ints(host.verify.is_some() && host.accept_index, requests * longest)?,
         })
     }
 }
@@ -280,10 +111,10 @@ impl<D: Device + ?Sized> HostRun<D> {
     /// Brings `host` to `device`: buffers, parameter table, sampler.
     ///
     /// # Errors
-    /// [`Error::Argument`] for arrays that are too short; otherwise as [`ParamTable::set`], [`Sampler::new`].
+    /// [`Error::Argument`](crate::Error::Argument) for arrays that are too short; otherwise as [`ParamTable::set`], [`Sampler::new`].
     pub fn new(device: &Arc<D>, host: &HostStep<'_>) -> Result<Self> {
         check_arrays(host)?;
-        let stream = Stream::new(device)?;
+        let stream = Arc::new(Stream::new(device)?);
         let raw = stream.raw();
         let columns = crate::device::effective_columns(device.info().platform, host.force_topk, host.vocab)?;
         let table = Arc::new(ParamTable::new(device, host.params.len().max(1))?);
@@ -304,8 +135,8 @@ impl<D: Device + ?Sized> HostRun<D> {
         let longest = host
             .verify
             .map_or(0, |v| v.first_rows.windows(2).map(|w| (w[1] - w[0]).max(0) as usize).max().unwrap_or(0));
-        let outputs = Buffers::new(device, raw, host, columns, longest)?;
-        let mut inputs = Inputs { device: Arc::clone(device), stream: raw, buffers: Vec::new() };
+        let outputs = Buffers::new(device, &stream, host, columns, longest)?;
+        let mut inputs = Inputs { device: Arc::clone(device), stream: Arc::clone(&stream), buffers: Vec::new() };
         let step = build_step(host, columns, longest, &mut inputs, &outputs)?;
         Ok(HostRun { sampler, step, stream, inputs, outputs, columns })
     }
@@ -345,9 +176,14 @@ impl<D: Device + ?Sized> HostRun<D> {
         }
     }
 
-    /// The step as built, for callers that change a pointer or a count before running it themselves.
-    pub fn parts(&mut self) -> (&mut Sampler<D>, &mut Step, RawStream) {
-        (&mut self.sampler, &mut self.step, self.stream.raw())
+    /// From now on the step writes tokens alone, so that its time is that of sampling without reports.
+    pub fn tokens_alone(&mut self) {
+        self.step.outputs = Outputs { tokens: self.step.outputs.tokens, ..Outputs::default() };
+    }
+
+    /// The step as built, for callers that run it, or a changed copy of it, themselves.
+    pub fn parts(&mut self) -> (&mut Sampler<D>, &Step, RawStream) {
+        (&mut self.sampler, &self.step, self.stream.raw())
     }
 
     /// Columns N the rows are processed in.
@@ -368,9 +204,9 @@ impl<D: Device + ?Sized> HostRun<D> {
     /// # Errors
     /// What the device reports.
     pub fn read(&self) -> Result<HostResult> {
-        let stream = self.stream.raw();
+        let stream = &*self.stream;
         fn get<D: Device + ?Sized, T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(
-            stream: RawStream,
+            stream: &Stream<D>,
             output: &Output<D>,
         ) -> Result<Vec<T>> {
             let Some((buffer, n)) = output else { return Ok(Vec::new()) };
@@ -399,61 +235,6 @@ impl<D: Device + ?Sized> HostRun<D> {
             accept_index: get(stream, &out.accept_index)?,
         })
     }
-}
-
-/// Holds every host array to the shape the step states, so that the device never reads past one.
-fn check_arrays(host: &HostStep<'_>) -> Result<()> {
-    let exact = |what, len: usize, want: usize| {
-        if len == want { Ok(()) } else { Err(Error::argument(OP, what, len, format!("{want} elements"))) }
-    };
-    let bytes = host
-        .logits_rows
-        .checked_mul(host.stride)
-        .and_then(|n| n.checked_mul(host.dtype.bytes()))
-        .and_then(|n| n.checked_add(host.logits_offset));
-    if bytes.is_none_or(|bytes| bytes > host.logits.len()) {
-        let limit =
-            format!("rows = {} of {} elements behind offset {}", host.logits_rows, host.stride, host.logits_offset);
-        return Err(Error::argument(OP, "logits bytes", host.logits.len(), limit));
-    }
-    let optional = |what, len: Option<usize>, want| len.map_or(Ok(()), |len| exact(what, len, want));
-    let requests = host.verify.map_or(host.rows, |v| v.first_rows.len().saturating_sub(1));
-    optional("gather", host.gather.map(<[_]>::len), host.rows)?;
-    optional("row_to_slot", host.row_to_slot.map(<[_]>::len), host.rows)?;
-    optional("positions", host.positions.map(<[_]>::len), requests)?;
-    optional("position_offsets", host.position_offsets.map(<[_]>::len), requests)?;
-    optional("golden", host.golden.map(<[_]>::len), host.rows)?;
-    optional("injected bits", host.injected_bits.map(<[_]>::len), host.rows * 3)?;
-    if let Some(mask) = &host.mask {
-        optional("mask index", mask.index.map(<[_]>::len), host.rows)?;
-        if mask.stride == 0 || !mask.words.len().is_multiple_of(mask.stride) {
-            return Err(Error::argument(OP, "mask words", mask.words.len(), format!("rows of {} words", mask.stride)));
-        }
-    }
-    if let Some(verify) = &host.verify {
-        exact("row_to_request", verify.row_to_request.len(), host.rows)?;
-        exact("draft_ids", verify.draft_ids.len(), host.rows)?;
-        let ascending = verify.first_rows.windows(2).all(|w| w[0] <= w[1]);
-        let ends = (verify.first_rows.first(), verify.first_rows.last());
-        if !ascending || ends.0 != Some(&0) || ends.1.is_none_or(|&last| last < 0 || last as usize > host.rows) {
-            let last = ends.1.copied().unwrap_or(-1);
-            return Err(Error::argument(OP, "first_rows", last, format!("ascending from 0 to at most {}", host.rows)));
-        }
-        if !verify.draft_logprobs.is_empty() || verify.draft_width != 0 {
-            let cells = verify.draft_logprobs.len();
-            if verify.draft_width == 0 || !cells.is_multiple_of(verify.draft_width) {
-                let limit = format!("rows of {} columns", verify.draft_width);
-                return Err(Error::argument(OP, "draft logprobs", cells, limit));
-            }
-            if !verify.draft_columns.is_empty() {
-                exact("draft columns", verify.draft_columns.len(), cells)?;
-            }
-        }
-        if !verify.draft_rows.is_empty() {
-            exact("draft rows", verify.draft_rows.len(), host.rows)?;
-        }
-    }
-    Ok(())
 }
 
 fn build_step<D: Device + ?Sized>(

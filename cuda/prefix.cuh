@@ -1,0 +1,241 @@
+// What top-k and top-p keep of a row in the shared memory of a cluster, without passes of descent.cuh: a small top-k from
+// the few tokens above a bound, top-p from lists of what lies above a rough threshold.
+
+#if __CUDA_ARCH__ >= 900
+
+// Largest top-k taken this way, and the most candidates it can order.
+constexpr u32 SMALL_TOP_K = 128;
+constexpr u32 MAX_CANDIDATES = COUNT_BINS / 4;
+
+// The weight of a value in a row whose largest is finite, or at +inf.
+struct Weight {
+    static constexpr bool COUNTS = false;
+    float max, scale, lowest;
+
+    __device__ __forceinline__ float exponent(float x) const {
+        if (max == PLUS_INF) return x == PLUS_INF ? 0.0f : MINUS_INF;
+        return __fmul_rn(__fsub_rn(x, max), scale);
+    }
+    __device__ __forceinline__ u64 amount(float x) const { return mass_of_exponent(exponent(x)); }
+    // Whether a token may be kept at all.
+    __device__ __forceinline__ bool may_keep(float t) const { return t > MINUS_INF && t >= lowest; }
+    __device__ __forceinline__ u64 kept_mass(float x) const {
+        float t = exponent(x);
+        return t >= lowest ? mass_of_exponent(t) : 0;
+    }
+};
+
+// Mass of this thread's share of its warp's part, over all tokens.
+template <class C>
+__device__ __forceinline__ u64 mass_of_part(const C& copy, const Weight& weight) {
+    u32 place, end;
+    copy.part_of(warp_id(), &place, &end);
+    place += lane_id() * 4;
+    u64 own = 0;
+    if (weight.max != PLUS_INF && weight.lowest == MINUS_INF) {
+        float max = weight.max, scale = weight.scale;
+#pragma unroll 1
+        for (; place < end; place += 128) {
+            float x[4];
+            copy.load4(place, x);
+            for (u32 e = 0; e < 4; e++) own += mass_of_exponent(__fmul_rn(__fsub_rn(x[e], max), scale));
+        }
+    } else {
+#pragma unroll 1
+        for (; place < end; place += 128) {
+            float x[4];
+            copy.load4(place, x);
+#pragma unroll 1
+            for (u32 e = 0; e < 4; e++) own += weight.kept_mass(copy.value(place + e));
+        }
+    }
+    return own;
+}
+
+// Collects this block's tokens at or above `bound` into its list, in no particular order.
+template <class C>
+__device__ __forceinline__ void collect(Shared& sh, const C& copy, u32 bound) {
+    float lowest = value_of_key(bound);
+    u32 place, end;
+    copy.part_of(warp_id(), &place, &end);
+    place += lane_id() * 4;
+#pragma unroll 2
+    for (; place < end; place += 128) {
+        float x[4];
+        copy.load4(place, x);
+        if (fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3])) < lowest) continue;
+#pragma unroll 1
+        for (u32 e = 0; e < 4; e++) {
+            float y = copy.value(place + e);
+            u32 index = place + e - copy.lead;
+            if (!(y >= lowest) || index >= copy.len) continue;
+            u32 at = atomicAdd(&sh.candidates, 1u);
+            if (at < MAX_CANDIDATES) sh.list.masses[at] = (u64)key_of(y) << 32 | ~index;
+        }
+    }
+}
+
+// What top-k and top-p keep of the ordered candidates: their number and mass. `sh.list.masses` holds the masses of the
+// first top_k; top-p looks at a total of `whole`, 0 meaning that of those.
+struct Kept {
+    u32 count;
+    u64 mass;
+};
+
+__device__ __forceinline__ Kept keep_candidates(Shared& sh, const Weight& weight, const Params& params, u64 whole) {
+    u64* order = sh.list.order;
+    u64* masses = sh.list.masses;
+    auto value = [&](u32 i) { return value_of_key((u32)(order[i] >> 32)); };
+    u32 k = (u32)params.top_k;
+    u32 each = (k + blockDim.x - 1) / blockDim.x, from = min(threadIdx.x * each, k), to = min(from + each, k);
+    u64 own = 0;
+#pragma unroll 1
+    for (u32 i = from; i < to; i++) own += masses[i] = mass_of_exponent(weight.exponent(value(i)));
+    u64 before = block_scan_before(sh, own);
+    if (threadIdx.x == blockDim.x - 1) sh.owner_before = before + own;
+    __syncthreads();
+    u64 limit = ~0ull;
+    if (params.top_p != SD_TOP_P_OFF) limit = multiply_shift(whole != 0 ? whole : sh.owner_before, params.top_p, 32);
+    // What is kept is a prefix; the last thread that keeps anything knows its length and its mass.
+    u32 kept = 0;
+    u64 mass = 0;
+#pragma unroll 1
+    for (u32 i = from; i < to; i++) {
+        if (before > limit || !weight.may_keep(weight.exponent(value(i)))) break;
+        before += masses[i];
+        kept = i + 1;
+        mass = before;
+    }
+    kept = (u32)block_max(sh, kept);
+    mass = block_max(sh, mass);
+    return Kept{kept, mass};
+}
+
+// Hands every block's candidates to the first block, which puts them in order. False, in every block, where they are too
+// few or too many. `params.top_k` bounds them from below.
+__device__ __forceinline__ bool gather_candidates(Shared& sh, const Sums& sums, u64 top_k) {
+    if (sums.count < top_k || sums.count > min(MAX_CANDIDATES, blockDim.x)) return false;
+    bool first = cluster_rank() == 0;
+    if (first && threadIdx.x == 0) completion_expect(&sh.exchanges[2], sums.count * 8);
+    for (u32 i = threadIdx.x; i < sh.candidates; i += blockDim.x)
+        push(0, &sh.list.order[sums.count_before + i], sh.list.masses[i], &sh.exchanges[2]);
+    if (!first) return true;
+    completion_wait(&sh.exchanges[2]);
+    order_candidates(sh, sums.count);
+    return true;
+}
+
+// Mass of the cluster's tokens, and an exponent above which more than `top_p` of it lies; +inf where none was found. The
+// masses are also added up in bins of a quarter of an octave, cut off at 2^-16 of the largest: what the bins hold is
+// never more than the truth, so the bin in which they pass the limit is low enough.
+struct Above {
+    u64 whole, limit;
+    float threshold;
+};
+
+// Units of a rough mass: 2^24 of a mass.
+constexpr u32 ROUGH_SHIFT = 24;
+
+template <class C>
+__device__ __forceinline__ Above mass_above(Shared& sh, const C& copy, const Weight& weight, u64 top_p) {
+    u32 place, end;
+    copy.part_of(warp_id(), &place, &end);
+    place += lane_id() * 4;
+    float max = weight.max, scale = weight.scale;
+    for (u32 i = threadIdx.x; i < 4 * CUT_BINS; i += blockDim.x) sh.rough[i] = 0;
+    __syncthreads();
+    u64 own = 0;
+#pragma unroll 1
+    for (; place < end; place += 128) {
+        float x[4];
+        copy.load4(place, x);
+        for (u32 e = 0; e < 4; e++) {
+            float t = __fmul_rn(__fsub_rn(x[e], max), scale);
+            u64 m = mass_of_exponent(t);
+            own += m;
+            // Adding 1.5 * 2^21 leaves -4t, rounded, as the distance to its own bits.
+            u32 bin = 0x4a400000u - __float_as_uint(__fadd_rn(fmaxf(t, -64.0f), 3145728.0f));
+            if (bin < CUT_BINS) atomicAdd(&sh.rough[bin * 4 + (lane_id() & 3)], (u32)(m >> ROUGH_SHIFT));
+        }
+    }
+    own = warp_sum(own);
+    if (lane_id() == 0) sh.scan[warp_id()] = own;
+    if (threadIdx.x == 0) completion_expect(&sh.exchanges[1], cluster_size() * 8 * (1 + CUT_BINS));
+    __syncthreads();
+    if (warp_id() == 0) {
+        own = warp_sum(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
+        if (lane_id() < cluster_size()) push(lane_id(), &sh.pushed_mass[cluster_rank()], own, &sh.exchanges[1]);
+    }
+    for (u32 i = threadIdx.x; i < CUT_BINS * cluster_size(); i += blockDim.x) {
+        const u32* of_bin = &sh.rough[i % CUT_BINS * 4];
+        u64 sum = (u64)of_bin[0] + of_bin[1] + of_bin[2] + of_bin[3];
+        push_add(i / CUT_BINS, &sh.rough_mass[i % CUT_BINS], sum, &sh.exchanges[1]);
+    }
+    completion_wait(&sh.exchanges[1]);
+    u64 whole = warp_sum(lane_id() < cluster_size() ? sh.pushed_mass[lane_id()] : 0);
+    u64 limit = multiply_shift(whole, top_p, 32);
+    u64 first = sh.rough_mass[2 * lane_id()], second = sh.rough_mass[2 * lane_id() + 1];
+    u64 through = warp_scan(first + second);
+    u32 past = __ballot_sync(ALL_LANES, through << ROUGH_SHIFT > limit);
+    float threshold = PLUS_INF;
+    if (past != 0) {
+        u32 lane = __ffs((i32)past) - 1;
+        bool already = __shfl_sync(ALL_LANES, (through - second) << ROUGH_SHIFT > limit ? 1 : 0, lane) != 0;
+        threshold = -((float)(2 * lane + (already ? 0 : 1)) + 0.5f) * 0.25f;
+    }
+    return Above{whole, limit, threshold};
+}
+
+// The end of what top-p keeps of the whole row, whose largest value is finite; `list` then holds all of it. False, in
+// every block, where the rough look or the lists do not reach far enough.
+template <class C>
+__device__ __forceinline__ bool cut_top_p(Shared& sh, const C& copy, const Weight& weight, u64 top_p, WarpList* list,
+                                          Cut* cut) {
+    // A block's rough bins hold 32 bits.
+    if (copy.part * warp_count() > 0xffff) return false;
+    __syncthreads();
+    Above above = mass_above(sh, copy, weight, top_p);
+    float threshold = above.threshold;
+    if (!(threshold <= 0.0f)) return false;
+    *list = list_tokens(copy, [&](float x) { return __fmul_rn(__fsub_rn(x, weight.max), weight.scale) >= threshold; });
+    if (push_listed(sh, copy, *list) >> 32 != 0) return false;
+    // Rounded away from the maximum, and a little further: every listed token is at or above it.
+    float lowest = __fadd_rd(weight.max, __fmul_rn(__fdiv_rn(threshold, weight.scale), 1.001f));
+    return cut_lists(sh, copy, *list, weight, key_of(lowest), key_of(weight.max), above.limit, cut);
+}
+
+// Tokens of each block that the bound of a small top-k asks for; 0 where top-k is off or not small.
+__device__ __forceinline__ u32 small_need(const Params& params, u64 vocab) {
+    if (params.top_k > SMALL_TOP_K || params.top_k >= vocab) return 0;
+    u32 need = ((u32)params.top_k + cluster_size() - 1) / cluster_size();
+    return need <= 32 && offers(need) * warp_count() <= 64 ? need : 0;
+}
+
+// The end of what top-k and top-p keep, told to every block. False, in every block, where this is not the way to it.
+template <class C>
+__device__ __noinline__ bool cut_filters(Shared& sh, const C copy, const Weight weight, const Params params, u32 bound,
+                                         bool small, Cut* cut) {
+    if (!small) {
+        WarpList list;
+        return params.top_k == SD_TOP_K_OFF && params.top_p != SD_TOP_P_OFF && weight.max != PLUS_INF &&
+               cut_top_p(sh, copy, weight, params.top_p, &list, cut);
+    }
+    bool joint = params.top_p != SD_TOP_P_OFF && !params.top_k_first;
+    u64 own = joint ? mass_of_part(copy, Weight{weight.max, weight.scale, MINUS_INF}) : 0;
+    collect(sh, copy, bound);
+    __syncthreads();
+    Sums sums = push_sums(sh, own, &sh.exchanges[1]);
+    if (!gather_candidates(sh, sums, params.top_k)) return false;
+    if (threadIdx.x == 0) completion_expect(&sh.exchanges[3], 8);
+    if (cluster_rank() == 0) {
+        Kept kept = keep_candidates(sh, weight, params, joint ? sums.mass : 0);
+        if (threadIdx.x < cluster_size())
+            push(threadIdx.x, &sh.pushed_listed[0], sh.list.order[kept.count - 1], &sh.exchanges[3]);
+    }
+    completion_wait(&sh.exchanges[3]);
+    u64 last = sh.pushed_listed[0];
+    *cut = Cut{(u32)(last >> 32), ~(u32)last};
+    return true;
+}
+
+#endif

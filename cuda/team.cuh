@@ -1,0 +1,335 @@
+// A team: the threads that process one row together. It is one block, or the blocks of one cluster; rank r of it
+// holds the r-th part of the row and warp w of a block the w-th part of that, so (rank, warp, lane) is the order of
+// the ids. Everything here folds integers, so the way the work is split never shows in a result.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+
+constexpr u32 ALL_LANES = 0xffffffffu;
+// Bins of a descent by count, and of one by mass.
+constexpr u32 COUNT_BINS = 1024;
+constexpr u32 MASS_BINS = 256;
+// Levels and bins of a cut over the lists of a cluster.
+constexpr u32 CUT_LEVELS = 2;
+constexpr u32 CUT_BINS = 64;
+
+// What a block keeps in shared memory besides its part of the row.
+struct Shared {
+    // One value a warp, handed to the whole team; two generations, so that one barrier an exchange is enough.
+    u64 slots[2][16];
+    // Warp totals of a scan within the block.
+    u64 scan[16];
+    // Where a walk over bins ended: bin, what came before it, what is in it.
+    u64 walk_bin, walk_before, walk_inside;
+    // What the warp that owns a located token says: its number plus one and what precedes it; the index found plus one.
+    u64 owner, owner_before, found;
+    // Completions of the copies of a tile, and of what the blocks of a cluster push to each other.
+    u64 arrivals[4], exchanges[4], levels[CUT_LEVELS], listed;
+    // What they push: largest key with a lower bound, masses, number of candidates, number of listed tokens. An array
+    // serves one exchange of a road, as a fast peer may be one exchange ahead of a slow warp here.
+    u64 pushed_max[16], pushed_mass[16], pushed_count[16], pushed_listed[16];
+    // What they add up: the bins of a first, rough look at the masses, and of each level of a cut.
+    u64 rough_mass[CUT_BINS];
+    u64 level_mass[CUT_LEVELS][CUT_BINS];
+    u32 level_tokens[CUT_LEVELS][CUT_BINS];
+    // Places handed out in every block's list.
+    u32 gathered;
+    // The warps' largest keys.
+    u32 offers[64];
+    // Candidates this block has found.
+    u32 candidates;
+    // Whether this block is the last one of the launch.
+    u32 is_last;
+    union {
+        u32 counts[COUNT_BINS];
+        struct {
+            u64 masses[MASS_BINS];
+            u32 tokens[MASS_BINS];
+        } by_mass;
+        // The first block's candidates in order, and their masses; what a block has found before it hands them over.
+        struct {
+            u64 order[COUNT_BINS / 4], masses[COUNT_BINS / 4];
+        } list;
+        // A block's bins of a level before it adds them to everyone's.
+        struct {
+            // 14 bits of each mass a piece: additions of 32 bits are what shared memory does by itself.
+            u32 pieces[3][CUT_BINS];
+            u32 tokens[CUT_BINS];
+        } level;
+        // A block's rough bins, four of each so that neighbouring lanes seldom meet.
+        u32 rough[4 * CUT_BINS];
+        // A top list while it is put in order.
+        struct {
+            i32 ids[COUNT_BINS / 2];
+            float values[COUNT_BINS / 2];
+        } top;
+    };
+};
+
+__device__ __forceinline__ u32 lane_id() { return threadIdx.x & 31u; }
+__device__ __forceinline__ u32 warp_id() { return threadIdx.x >> 5; }
+__device__ __forceinline__ u32 warp_count() { return blockDim.x >> 5; }
+
+// Sum over the warp, by pieces of 26 bits that 32 lanes cannot overflow.
+__device__ __forceinline__ u64 warp_sum(u64 x) {
+    u64 low = __reduce_add_sync(ALL_LANES, (u32)x & 0x3ffffffu);
+    u64 middle = __reduce_add_sync(ALL_LANES, (u32)(x >> 26) & 0x3ffffffu);
+    u64 high = __reduce_add_sync(ALL_LANES, (u32)(x >> 52));
+    return low + (middle << 26) + (high << 52);
+}
+
+__device__ __forceinline__ u64 warp_max(u64 x) {
+    u32 high = __reduce_max_sync(ALL_LANES, (u32)(x >> 32));
+    u32 low = __reduce_max_sync(ALL_LANES, (u32)(x >> 32) == high ? (u32)x : 0);
+    return (u64)high << 32 | low;
+}
+
+// Sum over this lane and those before it.
+template <class T>
+__device__ __forceinline__ T warp_scan(T x) {
+    for (u32 d = 1; d < 32; d <<= 1) {
+        T y = __shfl_up_sync(ALL_LANES, x, d);
+        if (lane_id() >= d) x += y;
+    }
+    return x;
+}
+
+// Waits until the launch before this one has finished, where it may still be running.
+__device__ __forceinline__ void wait_for_inputs() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the launch after this one start its own set-up; it waits for this one's results.
+__device__ __forceinline__ void allow_next_launch() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Sum of `x` over the threads of the block before this one.
+__device__ __noinline__ u64 block_scan_before(Shared& sh, u64 x) {
+    u64 inclusive = warp_scan(x);
+    __syncthreads();
+    if (lane_id() == 31) sh.scan[warp_id()] = inclusive;
+    __syncthreads();
+    u64 warp = lane_id() < warp_id() ? sh.scan[lane_id()] : 0;
+    return warp_sum(warp) + inclusive - x;
+}
+
+// Largest `x` of the block's threads.
+__device__ __noinline__ u64 block_max(Shared& sh, u64 x) {
+    u64 own = warp_max(x);
+    __syncthreads();
+    if (lane_id() == 0) sh.scan[warp_id()] = own;
+    __syncthreads();
+    return warp_max(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
+}
+
+#if __CUDA_ARCH__ >= 900
+
+__device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
+
+// A completion: waits for one arrival and for the bytes it is told to expect.
+__device__ __forceinline__ void completion_init(u64* at) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(at)) : "memory");
+}
+
+__device__ __forceinline__ void completion_expect(u64* at, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(at)), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void completion_wait(u64* at) {
+    u32 done;
+    do {
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done)
+                     : "r"(shared_address(at))
+                     : "memory");
+    } while (!done);
+}
+
+__device__ __forceinline__ u32 cluster_rank() {
+    u32 r;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return r;
+}
+
+__device__ __forceinline__ u32 cluster_size() {
+    u32 n;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+    return n;
+}
+
+__device__ __forceinline__ u32 cluster_number() {
+    u32 n;
+    asm("mov.u32 %0, %%clusterid.x;" : "=r"(n));
+    return n;
+}
+
+// The halves of a barrier that says that every block of the cluster has started and set its completions up.
+__device__ __forceinline__ void cluster_started() {
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait_started() {
+    __syncwarp();
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+
+// Writes 8 bytes into block `to`'s shared memory and counts them there as completed.
+__device__ __forceinline__ void push(u32 to, const u64* at, u64 x, const u64* completion) {
+    u32 remote, remote_completion;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_completion) : "r"(shared_address(completion)), "r"(to));
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u64 [%0], %1, [%2];" ::"r"(remote), "l"(x),
+                 "r"(remote_completion)
+                 : "memory");
+}
+
+// Adds to 8 (or 4) bytes of block `to`'s shared memory and counts them there as completed.
+__device__ __forceinline__ void push_add(u32 to, const u64* at, u64 x, const u64* completion) {
+    u32 remote, remote_completion;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_completion) : "r"(shared_address(completion)), "r"(to));
+    asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u64 [%0], %1, [%2];" ::"r"(
+                     remote),
+                 "l"(x), "r"(remote_completion)
+                 : "memory");
+}
+
+__device__ __forceinline__ void push_add(u32 to, const u32* at, u32 x, const u64* completion) {
+    u32 remote, remote_completion;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_completion) : "r"(shared_address(completion)), "r"(to));
+    asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, [%2];" ::"r"(
+                     remote),
+                 "r"(x), "r"(remote_completion)
+                 : "memory");
+}
+
+// Takes `n` places of a counter of block `of`; they are this caller's alone.
+__device__ __forceinline__ u32 reserve(u32 of, const u32* counter, u32 n) {
+    u32 remote, first;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(counter)), "r"(of));
+    asm volatile("atom.relaxed.cluster.shared::cluster.add.u32 %0, [%1], %2;" : "=r"(first) : "r"(remote), "r"(n) : "memory");
+    return first;
+}
+
+#endif
+
+// One block a row.
+struct Block {
+    Shared& sh;
+    u32 generation = 0;
+
+    __device__ explicit Block(Shared& shared) : sh(shared) {}
+    __device__ u32 rank() const { return 0; }
+    __device__ u32 size() const { return 1; }
+    __device__ u32 team_index() const { return blockIdx.x; }
+    __device__ void sync() const { __syncthreads(); }
+    __device__ u64 peer(u32, const u64* at) const { return *at; }
+    __device__ u32 peer(u32, const u32* at) const { return *at; }
+};
+
+// A cluster a row.
+struct Cluster {
+    Shared& sh;
+    u32 generation = 0;
+
+    __device__ explicit Cluster(Shared& shared) : sh(shared) {}
+#if __CUDA_ARCH__ >= 900
+    __device__ u32 rank() const { return cluster_rank(); }
+    __device__ u32 size() const { return cluster_size(); }
+    __device__ u32 team_index() const { return cluster_number(); }
+    __device__ void sync() const {
+        asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    }
+    __device__ static u32 map(u32 rank, const void* at) {
+        u32 remote;
+        u32 local = (u32)__cvta_generic_to_shared(at);
+        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
+        return remote;
+    }
+    __device__ u64 peer(u32 rank, const u64* at) const {
+        u64 x;
+        asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(x) : "r"(map(rank, at)) : "memory");
+        return x;
+    }
+    __device__ u32 peer(u32 rank, const u32* at) const {
+        u32 x;
+        asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(x) : "r"(map(rank, at)) : "memory");
+        return x;
+    }
+#endif
+};
+
+// A warp's place among the team's warps.
+struct Span {
+    u64 before, own, total;
+};
+
+// Where this warp's value stands among the values of all warps of the team. `own` is the same in every lane.
+template <class Team>
+__device__ __noinline__ Span team_span(Team& team, u64 own) {
+    u64(&slots)[16] = team.sh.slots[team.generation & 1];
+    team.generation += 1;
+    u32 warps = warp_count();
+    u32 mine = team.rank() * warps + warp_id();
+    if (lane_id() == 0) slots[warp_id()] = own;
+    team.sync();
+    u64 before = 0, total = 0;
+#pragma unroll 1
+    for (u32 i = lane_id(); i < warps * team.size(); i += 32) {
+        u64 x = team.peer(i / warps, &slots[i % warps]);
+        total += x;
+        before += i < mine ? x : 0;
+    }
+    return Span{warp_sum(before), own, warp_sum(total)};
+}
+
+// Largest value of all threads of the team.
+template <class Team>
+__device__ __noinline__ u64 team_max(Team& team, u64 x) {
+    u64 own = warp_max(x);
+    u64(&slots)[16] = team.sh.slots[team.generation & 1];
+    team.generation += 1;
+    u32 warps = warp_count();
+    if (lane_id() == 0) slots[warp_id()] = own;
+    team.sync();
+    u64 max = 0;
+#pragma unroll 1
+    for (u32 i = lane_id(); i < warps * team.size(); i += 32) {
+        u64 y = team.peer(i / warps, &slots[i % warps]);
+        max = y > max ? y : max;
+    }
+    return warp_max(max);
+}
+
+// Largest key of all threads of the team, and whether any of them saw a NaN.
+template <class Team>
+__device__ __noinline__ u64 team_max_and_flag(Team& team, u32 key, bool flag) {
+    u32 any = __any_sync(ALL_LANES, flag);
+    u64 own = (u64)__reduce_max_sync(ALL_LANES, key) << 1 | (any ? 1 : 0);
+    u64(&slots)[16] = team.sh.slots[team.generation & 1];
+    team.generation += 1;
+    u32 warps = warp_count();
+    if (lane_id() == 0) slots[warp_id()] = own;
+    team.sync();
+    u32 max = 0, nan = 0;
+#pragma unroll 1
+    for (u32 i = lane_id(); i < warps * team.size(); i += 32) {
+        u64 y = team.peer(i / warps, &slots[i % warps]);
+        max = umax(max, (u32)(y >> 1));
+        nan |= (u32)y & 1;
+    }
+    return (u64)__reduce_max_sync(ALL_LANES, max) << 1 | __reduce_or_sync(ALL_LANES, nan);
+}
+
+// Sum over all threads of the team.
+template <class Team>
+__device__ u64 team_sum(Team& team, u64 x) {
+    return team_span(team, warp_sum(x)).total;
+}

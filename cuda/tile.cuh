@@ -1,0 +1,254 @@
+// A row of logits in the shared memory of a cluster: block r holds its r-th part, copied once from global memory by the
+// bulk copy engine while the maximum of what has arrived is taken. The same pass writes the mask and the NaN rule into
+// the copy, so that every later pass reads finished values. The copy keeps the type of the logits.
+//
+// Places count from the last 16-byte boundary at or before the row, `lead` elements ahead of token 0. The blocks of a
+// cluster and the warps of a block are powers of two.
+
+#if __CUDA_ARCH__ >= 900
+
+// Parts of a block's copy that arrive on their own, so that work starts on the first.
+constexpr u32 CHUNKS = 4;
+
+// Starts copying `bytes` (a multiple of 16, from and to 16-byte boundaries); `arrival` completes with them.
+__device__ __forceinline__ void bulk_copy(void* to, u64 from, u32 bytes, u64* arrival) {
+    completion_expect(arrival, bytes);
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(arrival))
+                 : "memory");
+}
+
+// Writes -inf over the NaN among a thread's elements of [from, to).
+template <class E>
+__device__ __noinline__ void mend_nan(typename E::Bits* tile, u32 from, u32 to) {
+    for (u32 i = from + threadIdx.x * 4; i < to; i += blockDim.x * 4) {
+        for (u32 e = 0; e < 4; e++) {
+            float x = E::widen(tile[i + e]);
+            if (x != x) tile[i + e] = E::LOWEST;
+        }
+    }
+}
+
+// Writes -inf over the elements among a thread's of [from, to) that the mask forbids; `tile[0]` has index `first`, which
+// may lie before the row.
+template <class E>
+__device__ __noinline__ void apply_mask(typename E::Bits* tile, u32 from, u32 to, u32 first, u32 len, const u32* mask) {
+    for (u32 i = from + threadIdx.x * 4; i < to; i += blockDim.x * 4) {
+        u32 index = first + i, bits = 15;
+        if (index < len && index + 4 <= len) {
+            u32 low = __ldg(mask + index / 32);
+            u32 high = index % 32 > 28 ? __ldg(mask + index / 32 + 1) : 0;
+            bits = __funnelshift_r(low, high, index % 32);
+        } else {
+            for (u32 e = 0; e < 4; e++) {
+                u32 at = index + e;
+                if (at < len && !(__ldg(mask + at / 32) >> (at % 32) & 1)) bits &= ~(1u << e);
+            }
+        }
+        for (u32 e = 0; e < 4; e++) {
+            if (!(bits >> e & 1)) tile[i + e] = E::LOWEST;
+        }
+    }
+}
+
+template <u32 DTYPE>
+struct Copy {
+    typedef Element<DTYPE> E;
+    typedef typename E::Bits Bits;
+    // Elements of 16 bytes.
+    static constexpr u32 GRAIN = 16 / sizeof(Bits);
+
+    u64 values;
+    u32 len, lead;
+    // This block's elements; places first_place to end_place, of which copied_from to copied_to come in bulk.
+    Bits* tile;
+    u32 first_place, end_place, copied_from, copied_to;
+    // Places a warp has.
+    u32 part;
+
+    __device__ __forceinline__ Copy(void* memory, u64 row_values, u64 length)
+        : values(row_values), len((u32)length), tile((Bits*)memory) {
+        lead = (u32)(values / sizeof(Bits)) % GRAIN;
+        u32 grains = (lead + len + GRAIN - 1) / GRAIN, parts = cluster_size() * warp_count();
+        part = ((grains + parts - 1) >> (31 - __clz(parts))) * GRAIN;
+        first_place = min(cluster_rank() * warp_count() * part, grains * GRAIN);
+        end_place = min(first_place + warp_count() * part, grains * GRAIN);
+        copied_from = max(first_place, (lead + GRAIN - 1) / GRAIN * GRAIN);
+        copied_to = max(copied_from, min(end_place, (lead + len) / GRAIN * GRAIN));
+    }
+
+    // Places of a warp of this block.
+    __device__ __forceinline__ void part_of(u32 warp, u32* from, u32* to) const {
+        *from = min(first_place + warp * part, end_place);
+        *to = min(*from + part, end_place);
+    }
+
+    // Room for the places of a warp's listed tokens, behind the elements: one in ten.
+    __device__ __forceinline__ u32 list_capacity() const { return part / 10; }
+    __device__ __forceinline__ u16* lists() const { return (u16*)(tile + part * warp_count()); }
+
+    // End of a chunk of the bulk copy.
+    __device__ __forceinline__ u32 chunk_end(u32 chunk) const {
+        return copied_from + (copied_to - copied_from) / GRAIN * (chunk + 1) / CHUNKS * GRAIN;
+    }
+
+    // Starts the copies, by one thread; the arrivals are set up.
+    __device__ __forceinline__ void start(u64* arrivals) const {
+        u32 from = copied_from;
+#pragma unroll 1
+        for (u32 c = 0; c < CHUNKS; c++) {
+            u32 to = chunk_end(c);
+            if (to > from)
+                bulk_copy(tile + (from - first_place), values + (u64)(from - lead) * sizeof(Bits),
+                          (to - from) * (u32)sizeof(Bits), arrivals + c);
+            from = to;
+        }
+    }
+
+    // Copies the ends that are not whole grains; places outside the row become -inf. By all threads of the block.
+    __device__ __forceinline__ void fill_ends() const {
+        u32 before = copied_from - first_place, after = end_place - copied_to;
+#pragma unroll 1
+        for (u32 i = threadIdx.x; i < before + after; i += blockDim.x) {
+            u32 place = i < before ? first_place + i : copied_to + (i - before);
+            u32 index = place - lead;
+            tile[place - first_place] = index < len ? __ldg((const Bits*)values + index) : E::LOWEST;
+        }
+    }
+
+    __device__ __forceinline__ void load4(u32 place, float* x) const {
+        if constexpr (sizeof(Bits) == 4) {
+            float4 v = *(const float4*)(tile + (place - first_place));
+            x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+        } else {
+            ushort4 v = *(const ushort4*)(tile + (place - first_place));
+            x[0] = E::widen(v.x), x[1] = E::widen(v.y), x[2] = E::widen(v.z), x[3] = E::widen(v.w);
+        }
+    }
+
+    __device__ __forceinline__ float value(u32 place) const { return E::widen(tile[place - first_place]); }
+
+    // This thread's maximum over [from, to), NaN if it sees one.
+    __device__ __forceinline__ float max_over(u32 from, u32 to) const {
+        float m[4] = {MINUS_INF, MINUS_INF, MINUS_INF, MINUS_INF};
+#pragma unroll 2
+        for (u32 place = from + threadIdx.x * 4; place < to; place += blockDim.x * 4) {
+            float x[4];
+            load4(place, x);
+            for (u32 e = 0; e < 4; e++) m[e] = max_or_nan(m[e], x[e]);
+        }
+        return max_or_nan(max_or_nan(m[0], m[1]), max_or_nan(m[2], m[3]));
+    }
+
+    // Takes this thread's maxima as the copy arrives, one a chunk; mask and NaN rule are written into the copy. The caller
+    // synchronises before anyone reads another thread's part.
+    __device__ __forceinline__ void arrive_in_chunks(u64* arrivals, const u32* mask, float* max, bool* nan) const {
+        u32 from = first_place, copied = copied_from;
+        *nan = false;
+#pragma unroll
+        for (u32 c = 0; c < CHUNKS; c++) {
+            u32 to = chunk_end(c);
+            if (to > copied) completion_wait(arrivals + c);
+            copied = to;
+            to = c + 1 < CHUNKS ? to : end_place;
+            if (mask != 0) apply_mask<E>(tile, from - first_place, to - first_place, first_place - lead, len, mask);
+            max[c] = max_over(from, to);
+            if (max[c] != max[c]) {
+                *nan = true;
+                mend_nan<E>(tile, from - first_place, to - first_place);
+                max[c] = max_over(from, to);
+            }
+            from = to;
+        }
+    }
+
+    __device__ __forceinline__ float arrive(u64* arrivals, const u32* mask, bool* nan) const {
+        float max[CHUNKS];
+        arrive_in_chunks(arrivals, mask, max, nan);
+        return fmaxf(fmaxf(max[0], max[1]), fmaxf(max[2], max[3]));
+    }
+
+    __device__ __forceinline__ void arrive_in_groups(u64* arrivals, const u32* mask, u32* keys, bool* nan) const {
+        float max[CHUNKS];
+        arrive_in_chunks(arrivals, mask, max, nan);
+        for (u32 c = 0; c < CHUNKS; c++) keys[c] = key_of(max[c]);
+    }
+};
+
+// The copy as a source of rows.
+template <u32 DTYPE>
+struct Tile : Copy<DTYPE> {
+    typedef Cluster Team;
+    typedef Copy<DTYPE> Base;
+    // Elements a lane handles at a time.
+    static constexpr u32 WIDTH = 4;
+
+    Team& team;
+    const u32* mask;
+    // This warp's places.
+    u32 begin, end;
+
+    __device__ Tile(Team& t, const Base& copy, u64 row_mask) : Base(copy), team(t), mask((const u32*)row_mask) {
+        this->part_of(warp_id(), &begin, &end);
+    }
+
+    // The value at index i, from global memory: any block may ask for any token.
+    __device__ __forceinline__ float at(u32 i) const {
+        if (mask != 0 && !(__ldg(mask + i / 32) >> (i % 32) & 1)) return MINUS_INF;
+        return clean(Base::E::widen(__ldg((const typename Base::Bits*)this->values + i)));
+    }
+
+    __device__ __forceinline__ u32 id_at(u32 i) const { return i; }
+
+    // Number of the warp, counted over the team, that has index i.
+    __device__ u32 warp_of(u32 i) const { return (i + this->lead) / this->part; }
+
+    __device__ __forceinline__ i64 find(i64 id) const { return in_range(id, this->len) ? id : -1; }
+
+    // Calls f(value) for the values of this warp; a value of -inf may come more often than it occurs.
+    template <class F>
+    __device__ __forceinline__ void each_value(F f) const {
+#pragma unroll 1
+        for (u32 place = begin + lane_id() * 4; place < end; place += 128) {
+            float x[4];
+            this->load4(place, x);
+            for (u32 e = 0; e < 4; e++) f(x[e]);
+        }
+    }
+
+    // Calls f(index, id, value) for the values of this warp.
+    template <class F>
+    __device__ __forceinline__ void each(F f) const {
+#pragma unroll 1
+        for (u32 place = begin + lane_id() * 4; place < end; place += 128) {
+            float x[4];
+            this->load4(place, x);
+            u32 index = place - this->lead;
+            for (u32 e = 0; e < 4; e++) {
+                if (index + e < this->len) f(index + e, index + e, x[e]);
+            }
+        }
+    }
+
+    __device__ __forceinline__ Group<4> group(u32 place) const {
+        Group<4> v;
+        this->load4(place, v.x);
+        v.first = place - this->lead;
+        v.valid = 0;
+        for (u32 e = 0; e < 4; e++) v.valid |= (v.first + e < this->len ? 1u : 0u) << e;
+        return v;
+    }
+
+    // Calls f(group) in step for all lanes of this warp, ascending.
+    template <class F>
+    __device__ __forceinline__ void steps(F f) const {
+#pragma unroll 1
+        for (u32 base = begin; base < end; base += 128) {
+            u32 place = base + lane_id() * 4;
+            f(place < end ? group(place) : Group<4>{{MINUS_INF, MINUS_INF, MINUS_INF, MINUS_INF}, 0, 0});
+        }
+    }
+};
+
+#endif

@@ -1,0 +1,218 @@
+//! The kernels: their sources, and which of them a stage launches.
+
+use crate::device::{Stage, StageKind};
+use crate::pipeline::Limits;
+use crate::pipeline::blocks::RowBlock;
+use std::ffi::CStr;
+
+/// One translation unit: a name, and the sources that are compiled together.
+pub(super) struct Unit {
+    pub name: &'static str,
+    pub sources: &'static [&'static str],
+}
+
+/// What every kernel is built on, in the order of use; the files include nothing.
+macro_rules! unit {
+    ($name:literal: $($source:literal)+) => {
+        unit!(@ $name: "abi.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh"
+            $($source)+)
+    };
+    (@ $name:literal: $($source:literal)+) => {
+        Unit { name: $name, sources: &[$( include_str!(concat!("../../../cuda/", $source)) ),+] }
+    };
+}
+
+/// What NVRTC compiles.
+pub(super) const UNITS: &[Unit] = &[
+    unit!("select": "select.cu"),
+    unit!("argmax": "argmax.cu" "argmax_stream.cu"),
+    unit!("sample": "sample.cuh" "sample.cu"),
+    unit!("remap": "remap.cu"),
+    unit!("verify": "verify.cuh" "verify.cu"),
+    unit!("select_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f32.cu"),
+    unit!("select_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f16.cu"),
+    unit!("select_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_bf16.cu"),
+    unit!("sample_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_f32.cu"),
+    unit!("sample_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_f16.cu"),
+    unit!("sample_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_bf16.cu"),
+    unit!("verify_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_f32.cu"),
+    unit!("verify_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_f16.cu"),
+    unit!("verify_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_bf16.cu"),
+];
+
+type Kernel = (usize, &'static CStr);
+const SELECT: Kernel = (0, c"samedraw_select");
+const ARGMAX: Kernel = (1, c"samedraw_argmax");
+const SAMPLE: Kernel = (2, c"samedraw_sample");
+const REMAP: Kernel = (3, c"samedraw_remap");
+const VERIFY: Kernel = (4, c"samedraw_verify");
+/// By the type of the logits, as the ones below.
+const ARGMAX_STREAM: [Kernel; 3] =
+    [(1, c"samedraw_argmax_f32"), (1, c"samedraw_argmax_f16"), (1, c"samedraw_argmax_bf16")];
+const SELECT_TILE: [Kernel; 3] =
+    [(5, c"samedraw_select_f32"), (6, c"samedraw_select_f16"), (7, c"samedraw_select_bf16")];
+const SAMPLE_TILE: [Kernel; 3] =
+    [(8, c"samedraw_sample_f32"), (9, c"samedraw_sample_f16"), (10, c"samedraw_sample_bf16")];
+const VERIFY_TILE: [Kernel; 3] =
+    [(11, c"samedraw_verify_f32"), (12, c"samedraw_verify_f16"), (13, c"samedraw_verify_bf16")];
+
+/// Threads of a block that has a row to itself.
+const BLOCK: u32 = 512;
+/// Threads of a block that holds a part of a row in shared memory: a power of two.
+const TILE_BLOCK: u32 = 256;
+/// Shared memory the kernels use besides what a launch asks for, and what the card keeps, generously.
+const OTHER_SHARED: usize = 8 << 10;
+
+/// Facts of the card a launch depends on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Card {
+    /// Compute capability, major and minor.
+    pub compute: (u32, u32),
+    /// Multiprocessors.
+    pub sms: u32,
+    /// Largest dynamic shared memory of a block.
+    pub smem_per_block_optin: usize,
+    /// Whether launches may use clusters of blocks.
+    pub clusters: bool,
+    /// Whether a launch may start before the one ahead of it in the stream has ended; the kernels wait for it themselves.
+    pub pdl: bool,
+}
+
+/// One launch of a kernel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Launch {
+    /// Index in [`UNITS`].
+    pub unit: usize,
+    pub entry: &'static CStr,
+    pub grid: [u32; 3],
+    pub block: u32,
+    /// Bytes of dynamic shared memory.
+    pub smem: u32,
+    /// Blocks of a cluster; 1 = none.
+    pub cluster: u32,
+}
+
+/// The launches of a stage, in order.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LaunchList {
+    items: [Option<Launch>; 3],
+}
+
+impl LaunchList {
+    pub fn iter(&self) -> impl Iterator<Item = &Launch> {
+        self.items.iter().flatten()
+    }
+}
+
+/// A kernel, and the most dynamic shared memory it is launched with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub unit: usize,
+    pub entry: &'static CStr,
+    pub smem: u32,
+}
+
+/// Every kernel `launches` can name.
+pub(super) fn entries(card: &Card) -> Vec<Entry> {
+    let mut all: Vec<Entry> =
+        [SELECT, ARGMAX, SAMPLE, REMAP, VERIFY].map(|(unit, entry)| Entry { unit, entry, smem: 0 }).to_vec();
+    all.extend(ARGMAX_STREAM.map(|(unit, entry)| Entry { unit, entry, smem: 0 }));
+    if card.clusters {
+        let smem = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u32;
+        let tiles = [SELECT_TILE, SAMPLE_TILE, VERIFY_TILE].into_iter().flatten();
+        all.extend(tiles.map(|(unit, entry)| Entry { unit, entry, smem }));
+    }
+    all
+}
+
+/// The launches of `stage`.
+pub(super) fn launches(card: &Card, stage: &Stage<'_>) -> LaunchList {
+    let one = match *stage {
+        // Without a selection there is nothing to find: a copy, a block a row.
+        Stage::Select(b) if b.columns == b.vocab => block_a_row(SELECT, b),
+        Stage::Select(b) => tile(card, &SELECT_TILE, 8, b).unwrap_or_else(|| block_a_row(SELECT, b)),
+        Stage::Argmax(b) if b.from_columns != 0 => block_a_row(ARGMAX, b),
+        Stage::Argmax(b) => argmax_stream(card, b),
+        Stage::Sample(b) => tile(card, &SAMPLE_TILE, 16, b).unwrap_or_else(|| block_a_row(SAMPLE, b)),
+        Stage::Remap(b, _) => block_a_row(REMAP, b),
+        Stage::Verify(b, _) => tile(card, &VERIFY_TILE, 16, b).unwrap_or_else(|| block_a_row(VERIFY, b)),
+    };
+    LaunchList { items: [Some(one), None, None] }
+}
+
+fn block_a_row((unit, entry): Kernel, b: &RowBlock) -> Launch {
+    Launch { unit, entry, grid: [b.rows as u32, 1, 1], block: BLOCK, smem: 0, cluster: 1 }
+}
+
+/// Largest cluster of the card.
+fn max_cluster(card: &Card) -> u64 {
+    match (card.clusters, card.compute.0) {
+        (false, _) => 1,
+        (true, 9 | 10) => 16,
+        (true, _) => 8,
+    }
+}
+
+/// Few rows are split over many blocks, so that every multiprocessor reads; with many, one block a row is enough.
+fn argmax_stream(card: &Card, b: &RowBlock) -> Launch {
+    let (rows, sms) = (b.rows, u64::from(card.sms));
+    let (mut cluster, block) = match rows {
+        _ if rows * 16 <= sms => (16, 512),
+        _ if rows * 8 <= sms => (16, 256),
+        _ if rows * 2 <= sms => (8, 128),
+        _ if rows <= 2 * sms => (2, 256),
+        _ => (1, 256),
+    };
+    while cluster > 1 && (cluster > max_cluster(card) || b.vocab < cluster * 2048) {
+        cluster /= 2;
+    }
+    let (unit, entry) = ARGMAX_STREAM[b.logits_dtype.min(2) as usize];
+    Launch { unit, entry, grid: [(rows * cluster) as u32, 1, 1], block, smem: 0, cluster: cluster as u32 }
+}
+
+/// A cluster a row, the row in its shared memory; `few` blocks while there are few rows. `None` where the card or the row
+/// does not allow it.
+fn tile(card: &Card, kernels: &[Kernel; 3], few: u64, b: &RowBlock) -> Option<Launch> {
+    if !card.clusters || b.from_columns != 0 {
+        return None;
+    }
+    let (rows, sms) = (b.rows, u64::from(card.sms));
+    let (unit, entry) = kernels[b.logits_dtype.min(2) as usize];
+    let bytes = if b.logits_dtype == 0 { 4 } else { 2 };
+    let mut cluster = if rows * 4 <= sms { few.min(max_cluster(card)) } else { 8 };
+    // A part below 16 KB costs more in exchanges than it saves in passes.
+    while cluster > 2 && b.vocab * bytes < cluster * (16 << 10) {
+        cluster /= 2;
+    }
+    let room = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u64;
+    while cluster < max_cluster(card) && tile_bytes(b.vocab, bytes, cluster) > room {
+        cluster *= 2;
+    }
+    let smem = tile_bytes(b.vocab, bytes, cluster);
+    (smem <= room && rows * cluster <= i32::MAX as u64).then(|| Launch {
+        unit,
+        entry,
+        grid: [(rows * cluster) as u32, 1, 1],
+        block: TILE_BLOCK,
+        smem: smem as u32,
+        cluster: cluster as u32,
+    })
+}
+
+/// Bytes a block of a cluster takes of a row, whatever the row's alignment: the same for every warp, and room for the
+/// 16-bit places of a tenth of them.
+fn tile_bytes(vocab: u64, bytes: u64, cluster: u64) -> u64 {
+    let grain = 16 / bytes;
+    let (grains, warps) = ((grain - 1 + vocab).div_ceil(grain), u64::from(TILE_BLOCK / 32));
+    let part = grains.div_ceil(cluster * warps) * grain;
+    part * warps * bytes + part / 10 * 2 * warps
+}
+
+/// Scratch bytes a stage of `kind` needs at most. Kernels find it zeroed and leave it so.
+pub(super) fn scratch_bytes(_card: &Card, kind: StageKind, _limits: &Limits) -> usize {
+    match kind {
+        // The number of rows that have finished.
+        StageKind::Verify => 256,
+        _ => 0,
+    }
+}

@@ -1,0 +1,167 @@
+//! The kernels of a card, ready to launch: embedded, from the cache, or compiled now.
+
+use super::cache::Cache;
+use super::context::Context;
+use super::kernels::{self, Card, Launch, UNITS, Unit};
+use super::nvrtc::{self, Nvrtc};
+use super::{driver, precompiled, unavailable};
+use crate::error::{Error, Result};
+use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
+use std::ffi::CStr;
+use std::ptr::null_mut;
+
+const OP: &str = "prepare";
+
+#[derive(Debug)]
+struct Function {
+    unit: usize,
+    entry: &'static CStr,
+    raw: sys::CUfunction,
+}
+
+/// Every module of a card.
+#[derive(Debug)]
+pub(super) struct Modules {
+    modules: Vec<sys::CUmodule>,
+    functions: Vec<Function>,
+    origins: Vec<String>,
+}
+
+// SAFETY: module and function handles may be used from any thread in whose context they were loaded.
+unsafe impl Send for Modules {}
+// SAFETY: as above; nothing changes after loading.
+unsafe impl Sync for Modules {}
+
+impl Modules {
+    /// Loads every kernel `card` can launch. The context is current.
+    pub fn load(card: &Card, driver_version: i32) -> Result<Self> {
+        let mut loaded = Modules { modules: Vec::new(), functions: Vec::new(), origins: Vec::new() };
+        match loaded.fill(card, driver_version) {
+            Ok(()) => Ok(loaded),
+            Err(error) => {
+                loaded.unload();
+                Err(error)
+            }
+        }
+    }
+
+    fn fill(&mut self, card: &Card, driver_version: i32) -> Result<()> {
+        let compiler = Compiler::new(card, driver_version)?;
+        for (unit, image) in UNITS.iter().zip(of_each_unit(|unit| compiler.image(unit))) {
+            let (image, origin) = image?;
+            let mut module = null_mut();
+            // SAFETY: the image is a whole CUBIN and outlives the call; the context is current.
+            unsafe { driver::cuModuleLoadData(OP, &mut module, image.as_ptr().cast()) }.map_err(|error| {
+                let (major, minor) = card.compute;
+                let driver = driver::version_text(driver_version);
+                let reason = format!("kernels {:?} ({origin}) do not load on sm_{major}{minor}", unit.name);
+                unavailable(format!("{reason} with a driver of CUDA {driver}: {error}"), Vec::new())
+            })?;
+            self.modules.push(module);
+            self.origins.push(format!("{}: {origin}", unit.name));
+        }
+        for entry in kernels::entries(card) {
+            let module = self.modules[entry.unit];
+            let mut raw = null_mut();
+            // SAFETY: the module is loaded; the name is a C string; attributes are those of a function that exists.
+            unsafe {
+                driver::cuModuleGetFunction(OP, &mut raw, module, entry.entry.as_ptr())?;
+                // A driver that loads functions lazily loads this one now, and not within a capture.
+                driver::cuFuncGetAttribute(OP, &mut 0, Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS, raw)?;
+                if entry.smem > 0 {
+                    let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+                    driver::cuFuncSetAttribute(OP, raw, which, entry.smem as i32)?;
+                }
+                if card.clusters {
+                    let which = Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+                    driver::cuFuncSetAttribute(OP, raw, which, 1)?;
+                }
+                self.functions.push(Function { unit: entry.unit, entry: entry.entry, raw });
+            }
+        }
+        Ok(())
+    }
+
+    /// The function of a launch.
+    pub fn function(&self, launch: &Launch) -> Result<sys::CUfunction> {
+        let same = |f: &&Function| f.unit == launch.unit && f.entry == launch.entry;
+        self.functions.iter().find(same).map(|f| f.raw).ok_or_else(|| Error::Unsupported {
+            op: "enqueue",
+            what: format!("kernel {:?}, which was not loaded,", launch.entry),
+        })
+    }
+
+    /// Where the code of each unit came from.
+    pub fn origins(&self) -> &[String] {
+        &self.origins
+    }
+
+    fn unload(&mut self) {
+        for module in self.modules.drain(..) {
+            // SAFETY: loaded by `fill`, no launch of it is in flight; the context is current.
+            let _ = unsafe { driver::cuModuleUnload("close", module) };
+        }
+    }
+
+    /// Unloads everything.
+    pub fn close(mut self, context: &Context) {
+        if let Ok(_current) = context.enter("close") {
+            self.unload();
+        }
+    }
+}
+
+/// Gets the machine code of a unit.
+struct Compiler<'a> {
+    card: &'a Card,
+    /// Absent where everything is embedded.
+    nvrtc: Option<Nvrtc>,
+    cache: Option<Cache>,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(card: &'a Card, driver_version: i32) -> Result<Self> {
+        let embedded = UNITS.iter().all(|unit| precompiled::find(unit.name, card.compute).is_some());
+        let nvrtc = if embedded { None } else { Some(Nvrtc::find(driver_version)?) };
+        Ok(Compiler { card, nvrtc, cache: Cache::of_user() })
+    }
+
+    fn image(&self, unit: &Unit) -> Result<(Vec<u8>, String)> {
+        let embedded = precompiled::find(unit.name, self.card.compute);
+        let nvrtc = match (embedded, &self.nvrtc) {
+            (None, Some(nvrtc)) => nvrtc,
+            (Some((arch, cubin)), _) => return Ok((cubin.to_vec(), format!("embedded for sm_{arch}"))),
+            (None, None) => return Err(unavailable(format!("no code for kernels {:?}", unit.name), Vec::new())),
+        };
+        let (flags, source) = (nvrtc::flags(self.card.compute), source(unit));
+        let by = format!("NVRTC {} at {}", nvrtc.version_text(), nvrtc.path());
+        let key = format!("{}\n{}\n{}\n{source}", nvrtc.version_text(), flags.join(" "), unit.name);
+        if let Some(cubin) = self.cache.as_ref().and_then(|cache| cache.load(key.as_bytes())) {
+            return Ok((cubin, format!("cached, by {by}")));
+        }
+        let cubin = nvrtc.compile(unit.name, &source, &flags)?.cubin;
+        let kept = match self.cache.as_ref().map(|cache| cache.store(key.as_bytes(), &cubin)) {
+            Some(Ok(path)) => format!("kept at {}", path.display()),
+            // A cache that cannot be written costs the next process the compilation and nothing else.
+            Some(Err(error)) => format!("not kept: {error}"),
+            None => "not kept: no cache folder".into(),
+        };
+        Ok((cubin, format!("compiled by {by}, {kept}")))
+    }
+}
+
+/// Runs `work` for every unit, each on a thread of its own: compiling takes seconds of each.
+pub(super) fn of_each_unit<T: Send>(work: impl Fn(&'static Unit) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let started: Vec<_> = UNITS.iter().map(|unit| scope.spawn(|| work(unit))).collect();
+        let finish = |thread: std::thread::ScopedJoinHandle<'_, T>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        started.into_iter().map(finish).collect()
+    })
+}
+
+/// The text of a unit.
+pub(super) fn source(unit: &Unit) -> String {
+    unit.sources.iter().flat_map(|part| [*part, "\n"]).collect()
+}
