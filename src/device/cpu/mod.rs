@@ -40,7 +40,7 @@ const ALIGN: usize = 256;
 /// About what a thread does of a row that is sampled.
 const VALUES_PER_MICROSECOND: u64 = 1600;
 /// About what it costs to send the two parts of the work that are split to all threads and to wait for them.
-const SPLIT_MICROSECONDS: u64 = 20;
+const SPLIT_MICROSECONDS: u64 = 100;
 /// Work areas beyond one a thread.
 const SPARE_SLOTS: usize = 4;
 
