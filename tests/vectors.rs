@@ -67,6 +67,14 @@ fn cpu() {
     every_vector_gives_its_expected_result(&device::open("cpu").expect("the CPU device"));
 }
 
+#[cfg(feature = "cpu")]
+#[test]
+fn cpu_scalar() {
+    use samedraw::device::cpu::{CpuDevice, CpuPath};
+    let scalar: Arc<dyn Device> = Arc::new(CpuDevice::with_path(1, CpuPath::Scalar).expect("the scalar code"));
+    every_vector_gives_its_expected_result(&scalar);
+}
+
 #[test]
 fn cuda() {
     on(Platform::Cuda);

@@ -1,8 +1,10 @@
-//! Command line of samedraw: run sampling steps from disk, compare devices, look at what is there.
+//! Command line of samedraw: run sampling steps from disk, compare devices, look at what is there,
+//! take times.
 //!
 //! Exit codes: 0 done (and, where something was compared, equal), 1 a comparison found a difference, 2 a bad file, flag
 //! or device.
 
+mod bench;
 mod demo;
 mod devices;
 mod kernels;
@@ -36,6 +38,8 @@ enum Command {
     Kernels(kernels::Arguments),
     /// Sample 24 rows of real logits that come with the program.
     Demo(demo::Arguments),
+    /// Time a step over rows, vocabularies and filters.
+    Bench(bench::Arguments),
 }
 
 /// What a command that did its work found.
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Command::Devices(arguments) => devices::run(&arguments),
         Command::Kernels(arguments) => kernels::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     match done {
         Ok(Outcome::Done) => ExitCode::SUCCESS,

@@ -255,3 +255,28 @@ fn a_full_disk_is_a_failure() {
     assert_eq!(out.status.code(), Some(2));
     assert!(text(&out.stderr).starts_with("samedraw: standard output: "), "{}", text(&out.stderr));
 }
+
+#[test]
+fn bench_times_every_combination_and_writes_its_figures() {
+    let (json, svg) = (Scratch::new("bench.json"), Scratch::new("bench.svg"));
+    let shape =
+        ["bench", "--threads", "1", "--rows", "1,3", "--vocab", "700", "--row", "normal,equal", "--repeat", "3"];
+    let files = ["--mix", "argmax,top-p", "--json", json.str(), "--svg", svg.str()];
+    let out = output(&[&shape[..], &files].concat());
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert_eq!(text(&out.stderr), "", "no bar where nobody watches");
+    let written: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json.0).unwrap()).unwrap();
+    let steps = written["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 8);
+    for (step, rows) in steps.iter().zip([1, 1, 1, 1, 3, 3, 3, 3]) {
+        assert_eq!((step["rows"].as_u64(), step["vocab"].as_u64()), (Some(rows), Some(700)));
+        let time = |name: &str| step[name].as_f64().unwrap();
+        assert!(0.0 < time("p10_us") && time("p10_us") <= time("median_us") && time("median_us") <= time("p90_us"));
+        assert!(time("maximum_us") > 0.0 && time("sort_us") > time("maximum_us"));
+    }
+    assert_eq!(text(&out.stdout).lines().filter(|line| line.starts_with("argmax ")).count(), 4);
+    let chart = std::fs::read_to_string(&svg.0).unwrap();
+    assert!(chart.starts_with("<svg ") && chart.trim_end().ends_with("</svg>"));
+    assert_eq!(chart.matches("top-p 0.9, ").count(), 4);
+    refused(&["bench", "--device", "cuda", "--threads", "2"], "--threads is for the CPU device");
+}

@@ -18,13 +18,14 @@ pub use rng::Rng;
 use samedraw::device::{self, Device};
 use std::sync::Arc;
 
-/// The devices a conformance test runs on: the CPU always, a GPU where there is one.
+/// The devices a conformance test runs on: the CPU, by its lanes and by its scalar code, and a GPU where there is one.
 ///
 /// `SAMEDRAW_REQUIRE_CUDA=1` makes a missing GPU a failure, so that a machine that has one cannot skip it unnoticed.
 pub fn devices() -> Vec<Arc<dyn Device>> {
     let mut found = Vec::new();
     if cfg!(feature = "cpu") {
         found.push(device::open("cpu").expect("the CPU device opens everywhere"));
+        found.push(scalar_cpu());
     }
     match device::open("cuda") {
         Ok(cuda) => found.push(cuda),
@@ -34,6 +35,19 @@ pub fn devices() -> Vec<Arc<dyn Device>> {
         Err(why) => eprintln!("skipped: {why}"),
     }
     found
+}
+
+/// The CPU device by its scalar code, which the lanes are held to.
+#[cfg(feature = "cpu")]
+pub fn scalar_cpu() -> Arc<dyn Device> {
+    use samedraw::device::cpu::{CpuDevice, CpuPath};
+    Arc::new(CpuDevice::with_path(2, CpuPath::Scalar).expect("the scalar code runs everywhere"))
+}
+
+/// Absent: there is no CPU device in this build.
+#[cfg(not(feature = "cpu"))]
+pub fn scalar_cpu() -> Arc<dyn Device> {
+    panic!("built without the feature \"cpu\"")
 }
 
 /// A number from the environment, for runs larger than the default.

@@ -10,11 +10,13 @@
 //! | `row` | a processed row and what is read off it |
 //! | `stages` | the stages |
 //! | `access` | pointers and indices of a block |
+//! | `lanes` | the same results from loops over vectors, where the processor has them |
 //! | `pool` | the threads |
 
 mod access;
 mod descent;
 mod float_env;
+mod lanes;
 mod pool;
 mod row;
 mod source;
@@ -25,20 +27,32 @@ use crate::error::{Error, Result};
 use crate::pipeline::Limits;
 use crate::pipeline::blocks::{RowBlock, VerifyBlock};
 use float_env::ExactMode;
+pub use lanes::CpuPath;
+use lanes::{Engine, Kernels, Slot};
 use pool::Pool;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Instant;
 
 const ALIGN: usize = 256;
+/// About what a thread does of a row that is sampled.
+const VALUES_PER_MICROSECOND: u64 = 1600;
+/// About what it costs to send the two parts of the work that are split to all threads and to wait for them.
+const SPLIT_MICROSECONDS: u64 = 100;
+/// Work areas beyond one a thread.
+const SPARE_SLOTS: usize = 4;
 
 /// The host's cores as a device.
 #[derive(Debug)]
 pub struct CpuDevice {
     info: DeviceInfo,
     pool: Arc<Pool>,
+    /// Lanes, if this device uses them.
+    kernels: Option<&'static Kernels>,
+    /// Work areas for the lanes: one a thread and a few more, for callers that find the pool busy.
+    slots: Box<[Mutex<Slot>]>,
     /// Streams that are capturing; looked at without a lock when there are none.
     capturing: AtomicUsize,
     state: Mutex<State>,
@@ -69,19 +83,34 @@ impl CpuDevice {
     pub fn open() -> Result<Self> {
         static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
         let cores = || std::thread::available_parallelism().map_or(1, |n| n.get());
-        Ok(Self::build(Arc::clone(POOL.get_or_init(|| Arc::new(Pool::new(cores()))))))
+        Ok(Self::build(Arc::clone(POOL.get_or_init(|| Arc::new(Pool::new(cores())))), CpuPath::best()))
     }
 
     /// `threads` threads of its own, the caller's counted in; 0 is taken as 1.
     pub fn with_threads(threads: usize) -> Self {
-        Self::build(Arc::new(Pool::new(threads.max(1))))
+        Self::build(Arc::new(Pool::new(threads.max(1))), CpuPath::best())
     }
 
-    fn build(pool: Arc<Pool>) -> Self {
+    /// As [`with_threads`](Self::with_threads), by the named path.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the processor does not have it.
+    #[doc(hidden)]
+    pub fn with_path(threads: usize, path: CpuPath) -> Result<Self> {
+        if !path.is_available() {
+            let what = format!("{path:?}: this processor does not have it");
+            return Err(Error::Unsupported { op: "open", what });
+        }
+        Ok(Self::build(Arc::new(Pool::new(threads.max(1))), path))
+    }
+
+    fn build(pool: Arc<Pool>, path: CpuPath) -> Self {
         let threads = pool.threads();
         let name = format!("{} host thread{}", threads, if threads == 1 { "" } else { "s" });
         CpuDevice {
             info: DeviceInfo { platform: Platform::Cpu, ordinal: 0, name, exact: true },
+            kernels: path.kernels(),
+            slots: (0..threads + SPARE_SLOTS).map(|_| Mutex::new(Slot::EMPTY)).collect(),
             pool,
             capturing: AtomicUsize::new(0),
             state: Mutex::new(State::default()),
@@ -94,6 +123,26 @@ impl CpuDevice {
 
     fn refused(bytes: usize, cause: &str) -> Error {
         Error::OutOfMemory { op: "alloc", platform: Platform::Cpu, bytes, cause: cause.to_owned() }
+    }
+
+    /// Whether the rows of a step are done one after the other, each of them on all threads: where there are so few that
+    /// most threads would have none.
+    fn splits_rows(&self, b: &RowBlock) -> bool {
+        let threads = self.pool.threads() as u64;
+        let one = b.vocab / VALUES_PER_MICROSECOND;
+        threads > 1 && b.from_columns == 0 && b.rows * (one / threads + SPLIT_MICROSECONDS) < one
+    }
+
+    /// Work areas that no other row uses now; `None`: the row goes without lanes.
+    fn claim(&self) -> Option<MutexGuard<'_, Slot>> {
+        self.kernels?;
+        let first = pool::thread_number() % self.slots.len();
+        let (before, from) = self.slots.split_at(first);
+        from.iter().chain(before).find_map(|slot| match slot.try_lock() {
+            Ok(slot) => Some(slot),
+            Err(TryLockError::Poisoned(slot)) => Some(slot.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        })
     }
 
     fn layout(bytes: usize, align: usize) -> Result<Layout> {
@@ -147,15 +196,28 @@ impl CpuDevice {
                 f(index);
             });
         };
+        let row_by_row = |splits: bool, f: &(dyn Fn(usize, stages::Tools<'_>) + Sync)| {
+            let threads = (splits && self.splits_rows(b)).then_some(&*self.pool);
+            let one = |row| {
+                let mut slot = self.claim();
+                f(row, self.kernels.map(|k| Engine { k, threads }).zip(slot.as_deref_mut()));
+            };
+            if threads.is_some() {
+                let _mode = ExactMode::enter();
+                (0..b.rows as usize).for_each(one);
+            } else {
+                each(b.rows, &one);
+            }
+        };
         // SAFETY: the caller's promise; rows touch only slots of their own.
         unsafe {
             match kind {
-                StageKind::Select => each(b.rows, &|row| stages::select(b, row)),
-                StageKind::Argmax => each(b.rows, &|row| stages::argmax(b, row)),
-                StageKind::Sample => each(b.rows, &|row| stages::sample(b, row)),
+                StageKind::Select => row_by_row(false, &|row, tools| stages::select(b, row, tools)),
+                StageKind::Argmax => row_by_row(false, &|row, tools| stages::argmax(b, row, tools)),
+                StageKind::Sample => row_by_row(true, &|row, tools| stages::sample(b, row, tools)),
                 StageKind::Remap => each(b.rows, &|row| stages::remap(b, v, row)),
                 StageKind::Verify => {
-                    each(b.rows, &|row| stages::verify_row(b, v, row));
+                    row_by_row(true, &|row, tools| stages::verify_row(b, v, row, tools));
                     each(v.requests, &|request| stages::settle(b, v, request));
                 }
             }
@@ -310,8 +372,12 @@ impl Device for CpuDevice {
         0
     }
 
-    fn prepare(&self, _limits: &Limits) -> Result<()> {
-        Ok(())
+    fn prepare(&self, limits: &Limits) -> Result<()> {
+        if self.kernels.is_none() {
+            return Ok(());
+        }
+        let grow = |slot: &Mutex<Slot>| slot.lock().unwrap_or_else(PoisonError::into_inner).grow(limits.vocab);
+        self.slots.iter().try_for_each(grow)
     }
 
     fn supports(&self, _stage: &Stage<'_>) -> Result<()> {

@@ -4,10 +4,20 @@
 //! outside, and a decode step must not allocate. Handing out a job here is one lock, one wake-up and an atomic counter.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
+
+thread_local! {
+    static NUMBER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Number of the thread in its pool; 0 for a caller.
+pub(super) fn thread_number() -> usize {
+    NUMBER.get()
+}
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -66,7 +76,7 @@ impl Pool {
         let workers = (1..threads)
             .map_while(|n| {
                 let shared = Arc::clone(&shared);
-                std::thread::Builder::new().name(format!("samedraw-{n}")).spawn(move || work(&shared)).ok()
+                std::thread::Builder::new().name(format!("samedraw-{n}")).spawn(move || work(&shared, n)).ok()
             })
             .collect();
         Pool { shared, busy: Mutex::new(()), workers }
@@ -121,7 +131,8 @@ impl Pool {
     }
 }
 
-fn work(shared: &Shared) {
+fn work(shared: &Shared, number: usize) {
+    NUMBER.set(number);
     let mut seen = 0;
     loop {
         let mut state = lock(&shared.state);

@@ -2,15 +2,45 @@
 //! The stages of SEMANTICS sections 4 to 8, in order.
 
 use super::descent::{by_count, by_mass, each_within};
+use super::lanes::{self, BLOCK, Engine, Kernels, Scratch};
 use super::source::{Cut, Source, key};
 use crate::mass::{self, exponent, log2_total, ratio};
 use crate::params::{TOP_K_OFF, TOP_P_OFF};
 use crate::pipeline::blocks::{SlotBlock, status};
 use crate::random::scale_bits;
 
+/// Tokens of a row, listed: their values and, ascending, their indices.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Near<'s> {
+    pub values: &'s [f32],
+    pub indices: &'s [u32],
+}
+
+/// What the lanes leave of a row, in work areas of theirs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Filtered<'s> {
+    pub k: &'static Kernels,
+    /// The clean row.
+    pub x: *const f32,
+    pub n: usize,
+    pub max: f32,
+    pub status: i32,
+    /// The N columns, if they are not the row.
+    pub columns: Option<Near<'s>>,
+    pub columns_cut: Cut,
+    /// The kept tokens, if a filter was met.
+    pub near: Option<Near<'s>>,
+    pub kept_cut: Cut,
+    /// Masses of what `near` lists, or of the row, a sum a block.
+    pub sums: &'s [u64],
+    pub total: u64,
+    /// No kept token has a lower value.
+    pub lowest: f32,
+}
+
 /// A row after the filters.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Processed {
+pub(super) struct Processed<'s> {
     pub source: Source,
     max: f32,
     scale: f32,
@@ -18,16 +48,47 @@ pub(super) struct Processed {
     pub columns: Cut,
     /// The kept tokens; meaningless when `total` is 0.
     kept: Cut,
-    /// Number of kept tokens.
-    pub kept_count: u64,
+    /// Number of kept tokens, once it is known.
+    kept_count: Option<u64>,
     /// Mass of the kept tokens; 0 for an empty row.
     pub total: u64,
     log2_total: f32,
     /// Status bits.
     pub status: i32,
+    /// What was found in lanes, if it was.
+    filtered: Option<Filtered<'s>>,
 }
 
-impl Processed {
+impl<'s> Processed<'s> {
+    /// As [`new`](Self::new), in lanes where `tools` has them and they can.
+    pub fn of(
+        tools: Option<(Engine<'_>, &'s mut Scratch)>,
+        source: Source,
+        columns: u64,
+        slot: &SlotBlock,
+        known: i32,
+    ) -> Self {
+        let filtered = tools.and_then(|(k, scratch)| lanes::process(k, scratch, &source, columns, slot, false));
+        filtered.map_or_else(|| Self::new(source, columns, slot, known), |f| Self::from(f, source, slot, known))
+    }
+
+    /// Wraps up what the lanes found.
+    pub fn from(filtered: Filtered<'s>, source: Source, slot: &SlotBlock, known: i32) -> Self {
+        let Filtered { max, status, columns_cut, near, kept_cut, total, .. } = filtered;
+        Processed {
+            source,
+            max,
+            scale: f32::from_bits(slot.scale as u32),
+            columns: columns_cut,
+            kept: kept_cut,
+            kept_count: if total == 0 { Some(0) } else { near.map(|near| near.values.len() as u64) },
+            total,
+            log2_total: if total == 0 { 0.0 } else { log2_total(total) },
+            status: status | known,
+            filtered: Some(filtered),
+        }
+    }
+
     /// Processes `source` down to `columns` columns with the filters of `slot`. `status` holds what is known of the
     /// row already.
     pub fn new(source: Source, columns: u64, slot: &SlotBlock, known: i32) -> Self {
@@ -38,10 +99,11 @@ impl Processed {
             scale: f32::from_bits(slot.scale as u32),
             columns: Cut::ALL,
             kept: Cut::ALL,
-            kept_count: 0,
+            kept_count: Some(0),
             total: 0,
             log2_total: 0.0,
             status: found | known,
+            filtered: None,
         };
         // Section 4: force-top-k.
         if columns < source.len() as u64 {
@@ -57,7 +119,7 @@ impl Processed {
             count += 1;
             total += row.mass(x);
         });
-        row.kept_count = count;
+        row.kept_count = Some(count);
         row.total = total;
         row.log2_total = log2_total(total);
         row
@@ -124,21 +186,72 @@ impl Processed {
         self.kept_value(id).map_or(0, |x| self.mass(x))
     }
 
-    /// Calls `f(index, id, mass)` for every kept token, ascending id.
-    pub fn each_kept(&self, mut f: impl FnMut(usize, u32, u64)) {
+    /// Calls `f(index, id, value)` for every kept token, ascending id.
+    #[inline(always)]
+    fn each_kept_value(&self, mut f: impl FnMut(usize, u32, f32)) {
         if self.total == 0 {
+            return;
+        }
+        if let Some(near) = self.near() {
+            for (&index, &x) in near.indices.iter().zip(near.values) {
+                f(index as usize, self.source.id_at(index as usize), x);
+            }
             return;
         }
         self.source.each(|index, id, x| {
             if self.kept.has(key(x), id) {
-                f(index, id, self.mass(x));
+                f(index, id, x);
             }
         });
     }
 
+    /// Calls `f(index, id, mass)` for every kept token, ascending id.
+    pub fn each_kept(&self, mut f: impl FnMut(usize, u32, u64)) {
+        self.each_kept_value(|index, id, x| f(index, id, self.mass(x)));
+    }
+
+    fn near(&self) -> Option<Near<'s>> {
+        self.filtered.and_then(|filtered| filtered.near)
+    }
+
+    /// Number of kept tokens.
+    pub fn kept_count(&self) -> u64 {
+        self.kept_count.unwrap_or_else(|| {
+            // Only lanes leave it open, for a row that no filter shortens.
+            self.filtered.map_or(0, |row| {
+                // SAFETY: `x` has `n` clean values for as long as this lives.
+                let (above, equal) = unsafe { (row.k.count)(row.x, row.n, row.lowest) };
+                (above + equal) as u64
+            })
+        })
+    }
+
     /// Section 7: the kept token that `bits` draws, -1 for an empty row.
     pub fn draw(&self, bits: u64) -> i64 {
-        pick(bits, self.total, |f| self.each_kept(|_, id, mass| f(id, mass)))
+        let Some(row) = self.filtered.filter(|_| self.total > 0) else {
+            return pick(bits, self.total, |f| self.each_kept(|_, id, mass| f(id, mass)));
+        };
+        let mut left = scale_bits(bits, self.total);
+        for (block, &sum) in row.sums.iter().enumerate() {
+            if sum <= left {
+                left -= sum;
+                continue;
+            }
+            let (start, len) = (block * BLOCK, row.near.map_or(row.n, |near| near.values.len()));
+            for place in start..len.min(start + BLOCK) {
+                let (x, index) = match row.near {
+                    Some(near) => (near.values[place], near.indices[place] as usize),
+                    // SAFETY: below n.
+                    None => (unsafe { row.x.add(place).read_unaligned() }, place),
+                };
+                let mass = self.mass(x);
+                if mass > left {
+                    return i64::from(self.source.id_at(index));
+                }
+                left -= mass;
+            }
+        }
+        -1
     }
 
     /// Section 8: logprob of a token, -inf if it is not kept.
@@ -153,6 +266,18 @@ impl Processed {
     /// Rank of a token from 1, 0 if it is not kept.
     pub fn rank(&self, id: i64) -> i32 {
         let Some(x) = self.kept_value(id) else { return 0 };
+        if let (Some(row), Some(index)) = (self.filtered, self.source.find(id)) {
+            let (values, len, place) = match row.near {
+                Some(near) => {
+                    let place = near.indices.partition_point(|&other| (other as usize) < index);
+                    (near.values.as_ptr(), near.values.len(), place)
+                }
+                None => (row.x, row.n, index),
+            };
+            // SAFETY: `len` clean values, `place` at most as many.
+            let (above, ties) = unsafe { ((row.k.count)(values, len, x).0, (row.k.count)(values, place, x).1) };
+            return (above + ties + 1) as i32;
+        }
         let (own, mut ahead) = (key(x), 1);
         each_within(&self.source, self.kept, |k, other, _| {
             ahead += i32::from(k > own || (k == own && i64::from(other) < id));
@@ -164,7 +289,7 @@ impl Processed {
     pub fn sum_smaller(&self, id: i64) -> f32 {
         let Some(x) = self.kept_value(id) else { return 0.0 };
         let (own, mut sum) = (self.exponent(x), 0);
-        each_within(&self.source, self.kept, |_, other, y| {
+        self.each_kept_value(|_, other, y| {
             let t = self.exponent(y);
             if t < own || (t == own && i64::from(other) <= id) {
                 sum += self.mass(y);
@@ -178,16 +303,28 @@ impl Processed {
     pub fn top(&self, ids: &mut [i32], logprobs: &mut [f32]) -> i32 {
         let mut used = 0;
         if self.total > 0 {
-            let wanted = self.kept.and(by_count(&self.source, self.kept, ids.len() as u64));
-            each_within(&self.source, wanted, |_, id, _| {
+            // The kept tokens as a row: listed ones go by their index.
+            let (row, kept) = match self.near() {
+                // SAFETY: the lists stay as they are while this lives.
+                Some(near) => unsafe {
+                    let indices = near.indices.as_ptr().cast();
+                    (Source::columns(near.values.as_ptr(), indices, near.values.len()), Cut::ALL)
+                },
+                None => (self.source, self.kept),
+            };
+            let wanted = kept.and(by_count(&row, kept, ids.len() as u64));
+            each_within(&row, wanted, |_, id, _| {
                 ids[used] = id as i32;
                 used += 1;
             });
-            let value = |id: i32| self.source.find(i64::from(id)).map_or(f32::NEG_INFINITY, |i| self.source.at(i));
+            let value = |id: i32| row.find(i64::from(id)).map_or(f32::NEG_INFINITY, |i| row.at(i));
             // Only the few tokens of the list are put in order, never the row.
             ids[..used].sort_unstable_by_key(|&id| (std::cmp::Reverse(key(value(id))), id));
-            for (id, logprob) in ids[..used].iter().zip(logprobs.iter_mut()) {
+            for (id, logprob) in ids[..used].iter_mut().zip(logprobs.iter_mut()) {
                 *logprob = self.logprob_of(value(*id));
+                if self.near().is_some() {
+                    *id = self.source.id_at(*id as usize) as i32;
+                }
             }
         }
         ids[used..].fill(-1);
@@ -198,10 +335,17 @@ impl Processed {
     /// Calls `f(id, value, logprob)` for each of the N columns, ascending id.
     pub fn each_column(&self, mut f: impl FnMut(u32, f32, f32)) {
         let (kept, any) = (self.kept, self.total > 0);
-        each_within(&self.source, self.columns, |k, id, x| {
+        let mut see = |k, id, x| {
             let logprob = if any && kept.has(k, id) { self.logprob_of(x) } else { f32::NEG_INFINITY };
             f(id, x, logprob);
-        });
+        };
+        if let Some(columns) = self.filtered.and_then(|filtered| filtered.columns) {
+            for (&index, &x) in columns.indices.iter().zip(columns.values) {
+                see(key(x), self.source.id_at(index as usize), x);
+            }
+            return;
+        }
+        each_within(&self.source, self.columns, see);
     }
 }
 

@@ -1,5 +1,6 @@
 //! A row of logits as the later stages see it: masked, NaN removed, read in place.
 
+use super::lanes::Row as Values;
 use crate::pipeline::blocks::status;
 use half::{bf16, f16};
 
@@ -33,12 +34,9 @@ pub(super) fn key(x: f32) -> u32 {
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
-/// Where a row's values lie.
-#[derive(Debug, Clone, Copy)]
-enum Values {
-    F32(*const f32),
-    F16(*const u16),
-    BF16(*const u16),
+/// The value whose [`key`] this is.
+pub(super) fn value_of_key(key: u32) -> f32 {
+    f32::from_bits(if key >> 31 == 1 { key & !(1 << 31) } else { !key })
 }
 
 /// One row: `len` values, ascending ids.
@@ -72,6 +70,22 @@ impl Source {
     /// As [`logits`](Self::logits), for both arrays.
     pub unsafe fn columns(values: *const f32, ids: *const i32, len: usize) -> Self {
         Source { values: Values::F32(values), len, mask: None, ids: Some(ids) }
+    }
+
+    /// Where the values lie.
+    pub fn place(&self) -> Values {
+        self.values
+    }
+
+    /// Allowed-token bits, if the row has a mask.
+    pub fn mask(&self) -> Option<*const u32> {
+        self.mask
+    }
+
+    /// Id of the value at `index`.
+    pub fn id_at(&self, index: usize) -> u32 {
+        // SAFETY: callers pass an index below len.
+        self.ids.map_or(index as u32, |ids| unsafe { ids.add(index).read_unaligned() } as u32)
     }
 
     /// Number of values.

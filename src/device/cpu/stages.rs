@@ -4,6 +4,7 @@ use super::access::{
     Live, Place, RowState, bits, draft_row, forced, load_index, place, raw_logits, request_rows, resolve, slice_mut,
     store,
 };
+use super::lanes::{self, Engine, Scratch, Slot};
 use super::row::{Processed, pick};
 use super::source::key;
 use crate::mass::{LOG2_E, draft_mass, scale_draft};
@@ -11,11 +12,14 @@ use crate::params::{TOP_K_OFF, TOP_P_OFF};
 use crate::pipeline::blocks::{RowBlock, SlotBlock, VerifyBlock, status, verify_mode};
 use crate::random::{Case, scale_bits};
 
+/// Lanes and the work areas for one row; none: the scalar code.
+pub(super) type Tools<'s> = Option<(Engine<'s>, &'s mut Slot)>;
+
 /// Select: the first N tokens of the order, ascending id.
 ///
 /// # Safety
 /// As [`Device::enqueue`](crate::device::Device::enqueue), for this and every function below.
-pub(super) unsafe fn select(b: &RowBlock, row: usize) {
+pub(super) unsafe fn select(b: &RowBlock, row: usize, tools: Tools<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
         let n = b.columns as usize;
@@ -32,7 +36,12 @@ pub(super) unsafe fn select(b: &RowBlock, row: usize) {
                 status::BAD_INDEX
             }
             RowState::Live(live) => {
-                let selected = Processed::new(live.source, b.columns, &KEEP_ALL, live.known);
+                let found =
+                    tools.and_then(|(k, s)| lanes::process(k, &mut s.main, &live.source, b.columns, &KEEP_ALL, true));
+                let selected = match found {
+                    Some(found) => Processed::from(found, live.source, &KEEP_ALL, live.known),
+                    None => Processed::new(live.source, b.columns, &KEEP_ALL, live.known),
+                };
                 let mut place = 0;
                 selected.each_column(|id, x, _| {
                     values[place] = x;
@@ -47,19 +56,22 @@ pub(super) unsafe fn select(b: &RowBlock, row: usize) {
 }
 
 /// Argmax: the first token of the order, for a step whose filters say that every row has `top_k = 1`.
-pub(super) unsafe fn argmax(b: &RowBlock, row: usize) {
+pub(super) unsafe fn argmax(b: &RowBlock, row: usize, tools: Tools<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
         let live = match resolve(b, row) {
             RowState::Padding => return,
-            RowState::Bad => return finish(b, row, None, -1, status::BAD_INDEX),
+            RowState::Bad => return finish(b, row, None, None, -1, status::BAD_INDEX),
             RowState::Live(live) => live,
         };
-        let (max, found) = live.source.max();
+        let in_lanes = tools.and_then(|(k, s)| lanes::find_max(k, &mut s.main, &live.source));
+        let (max, found) = in_lanes.map_or_else(|| live.source.max(), |(max, found, _)| (max, found));
         let mut found = found | live.known;
         let mut token = -1;
         if max == f32::NEG_INFINITY {
             found |= status::EMPTY_ROW;
+        } else if let Some((_, _, index)) = in_lanes {
+            token = i64::from(live.source.id_at(index));
         } else {
             live.source.each(|_, id, x| {
                 if token == -1 && key(x) == key(max) {
@@ -77,18 +89,18 @@ pub(super) unsafe fn argmax(b: &RowBlock, row: usize) {
 }
 
 /// Sample: process the row, draw its token unless a golden one is given.
-pub(super) unsafe fn sample(b: &RowBlock, row: usize) {
+pub(super) unsafe fn sample(b: &RowBlock, row: usize, tools: Tools<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
         match resolve(b, row) {
             RowState::Padding => {}
-            RowState::Bad => finish(b, row, None, -1, status::BAD_INDEX),
+            RowState::Bad => finish(b, row, None, None, -1, status::BAD_INDEX),
             RowState::Live(live) => {
-                let processed = process(b, &live);
+                let (processed, raw) = process(b, &live, tools);
                 let token = forced(b, row).unwrap_or_else(|| {
                     if b.positions == 0 { -1 } else { processed.draw(bits(b, row, row, 0, &live.slot, Case::Fresh)) }
                 });
-                finish(b, row, Some(&processed), token, processed.status);
+                finish(b, row, Some(&processed), raw, token, processed.status);
             }
         }
     }
@@ -113,7 +125,7 @@ pub(super) unsafe fn remap(b: &RowBlock, v: &VerifyBlock, row: usize) {
 }
 
 /// Verify, the row's part: its token as if every earlier draft was accepted, and whether it accepts its own.
-pub(super) unsafe fn verify_row(b: &RowBlock, v: &VerifyBlock, row: usize) {
+pub(super) unsafe fn verify_row(b: &RowBlock, v: &VerifyBlock, row: usize, tools: Tools<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
         store(v.row_accepts, row, 0i32);
@@ -128,15 +140,15 @@ pub(super) unsafe fn verify_row(b: &RowBlock, v: &VerifyBlock, row: usize) {
         };
         let decided = state.and_then(|(place, live)| {
             let draft = Draft::of(b, v, row, &place)?;
-            let processed = process(b, &live);
+            let (processed, raw) = process(b, &live, tools);
             let decision = decide(b, v, row, &place, &live.slot, &processed, draft);
-            Ok((processed, decision))
+            Ok((processed, raw, decision))
         });
         match decided {
-            Err(()) => finish(b, row, None, -1, status::BAD_INDEX),
-            Ok((processed, decision)) => {
+            Err(()) => finish(b, row, None, None, -1, status::BAD_INDEX),
+            Ok((processed, raw, decision)) => {
                 store(v.row_accepts, row, i32::from(decision.accepts));
-                finish(b, row, Some(&processed), decision.token, processed.status | decision.status);
+                finish(b, row, Some(&processed), raw, decision.token, processed.status | decision.status);
             }
         }
     }
@@ -195,8 +207,12 @@ const KEEP_ALL: SlotBlock = SlotBlock {
     reserved: 0,
 };
 
-fn process(b: &RowBlock, live: &Live) -> Processed {
-    Processed::new(live.source, b.columns, &live.slot, live.known)
+/// Lanes and the work areas that are left for the logits as handed in.
+type RawTools<'s> = Option<(Engine<'s>, &'s mut Scratch)>;
+
+fn process<'s>(b: &RowBlock, live: &Live, tools: Tools<'s>) -> (Processed<'s>, RawTools<'s>) {
+    let (main, raw) = tools.map(|(k, slot)| ((k, &mut slot.main), (k, &mut slot.raw))).unzip();
+    (Processed::of(main, live.source, b.columns, &live.slot, live.known), raw)
 }
 
 /// What is known of the draft a row verifies.
@@ -270,7 +286,7 @@ unsafe fn decide(
     row: usize,
     place: &Place,
     slot: &SlotBlock,
-    target: &Processed,
+    target: &Processed<'_>,
     draft: Draft,
 ) -> Decision {
     let offset = place.local_step.wrapping_mul(v.position_stride as i64);
@@ -331,7 +347,14 @@ unsafe fn store_token(b: &RowBlock, row: usize, token: i64) {
 }
 
 /// Writes every output slot the row owns.
-unsafe fn finish(b: &RowBlock, row: usize, processed: Option<&Processed>, token: i64, status: i32) {
+unsafe fn finish(
+    b: &RowBlock,
+    row: usize,
+    processed: Option<&Processed<'_>>,
+    raw: RawTools<'_>,
+    token: i64,
+    status: i32,
+) {
     // SAFETY: the caller's promise.
     unsafe {
         store_token(b, row, token);
@@ -375,9 +398,11 @@ unsafe fn finish(b: &RowBlock, row: usize, processed: Option<&Processed>, token:
         if b.ranks != 0 {
             store(b.ranks, row, p.rank(token));
         }
-        store(b.kept_counts, row, p.kept_count as i32);
+        if b.kept_counts != 0 {
+            store(b.kept_counts, row, p.kept_count() as i32);
+        }
         if b.raw_logprobs != 0 {
-            store(b.raw_logprobs, row, raw_logprob(b, row, token));
+            store(b.raw_logprobs, row, raw_logprob(b, row, raw, token));
         }
         if b.sum_smaller_probs != 0 {
             store(b.sum_smaller_probs, row, p.sum_smaller(token));
@@ -398,11 +423,16 @@ unsafe fn finish(b: &RowBlock, row: usize, processed: Option<&Processed>, token:
 }
 
 /// Logprob of `token` under the logits as handed in: temperature 1, no mask, no filter.
-unsafe fn raw_logprob(b: &RowBlock, row: usize, token: i64) -> f32 {
+unsafe fn raw_logprob(b: &RowBlock, row: usize, tools: RawTools<'_>, token: i64) -> f32 {
     if token < 0 {
         return f32::NEG_INFINITY;
     }
     // SAFETY: the row resolved as live.
     let source = unsafe { raw_logits(b, row) };
-    Processed::new(source, b.vocab, &KEEP_ALL, 0).logprob(token)
+    let found = tools.and_then(|(k, scratch)| lanes::process(k, scratch, &source, b.vocab, &KEEP_ALL, false));
+    let processed = match found {
+        Some(found) => Processed::from(found, source, &KEEP_ALL, 0),
+        None => Processed::new(source, b.vocab, &KEEP_ALL, 0),
+    };
+    processed.logprob(token)
 }

@@ -176,6 +176,11 @@ impl<D: Device + ?Sized> HostRun<D> {
         }
     }
 
+    /// From now on the step writes tokens alone, so that its time is that of sampling without reports.
+    pub fn tokens_alone(&mut self) {
+        self.step.outputs = Outputs { tokens: self.step.outputs.tokens, ..Outputs::default() };
+    }
+
     /// The step as built, for callers that run it, or a changed copy of it, themselves.
     pub fn parts(&mut self) -> (&mut Sampler<D>, &Step, RawStream) {
         (&mut self.sampler, &self.step, self.stream.raw())

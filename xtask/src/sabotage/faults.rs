@@ -1,5 +1,6 @@
 //! The faults. Each is one line that breaks one promise of the semantics.
 
+mod lanes;
 mod row;
 mod step;
 
@@ -24,5 +25,5 @@ pub struct Fault {
 
 /// Every fault.
 pub fn all() -> impl Iterator<Item = &'static Fault> {
-    row::FAULTS.iter().chain(step::FAULTS)
+    row::FAULTS.iter().chain(step::FAULTS).chain(lanes::FAULTS)
 }

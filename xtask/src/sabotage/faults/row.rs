@@ -229,7 +229,7 @@ pub const FAULTS: &[Fault] = &[
         breaks: "a padding row is not written",
         file: "src/device/cpu/stages.rs",
         find: "RowState::Padding => {}",
-        replace: "RowState::Padding => finish(b, row, None, -1, 0),",
+        replace: "RowState::Padding => finish(b, row, None, None, -1, 0),",
         tests: "--test conformance",
         quick: false,
     },
