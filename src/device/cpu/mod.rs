@@ -8,7 +8,7 @@
 //! | `source` | a row of logits: masked, NaN removed, in place; the order of tokens |
 //! | `descent` | the last token of a prefix, by count or by mass |
 //! | `row` | a processed row and what is read off it |
-//! | `stages` | the stages |
+//! | `stages`, `verify` | the stages |
 //! | `access` | pointers and indices of a block |
 //! | `lanes` | the same results from loops over vectors, where the processor has them |
 //! | `pool` | the threads |
@@ -21,6 +21,9 @@ mod pool;
 mod row;
 mod source;
 mod stages;
+#[cfg(test)]
+mod tests;
+mod verify;
 
 use crate::device::{DevPtr, Device, DeviceInfo, Platform, RawEvent, RawGraph, RawStream, Stage, StageKind};
 use crate::error::{Error, Result};
@@ -217,8 +220,8 @@ impl CpuDevice {
                 StageKind::Sample => row_by_row(true, &|row, tools| stages::sample(b, row, tools)),
                 StageKind::Remap => each(b.rows, &|row| stages::remap(b, v, row)),
                 StageKind::Verify => {
-                    row_by_row(true, &|row, tools| stages::verify_row(b, v, row, tools));
-                    each(v.requests, &|request| stages::settle(b, v, request));
+                    row_by_row(true, &|row, tools| verify::verify_row(b, v, row, tools));
+                    each(v.requests, &|request| verify::settle(b, v, request));
                 }
             }
         }
@@ -392,51 +395,5 @@ impl Device for CpuDevice {
         // SAFETY: the caller's promise.
         unsafe { self.submit(stream, Recorded::Stage(stage.kind(), *rows, verify)) };
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::device::{DeviceBuffer, Stream};
-
-    #[test]
-    fn memory_that_nothing_wrote_to_reads_as_zeros() {
-        let device = Arc::new(CpuDevice::with_threads(1));
-        let stream = &Stream::new(&device).unwrap();
-        // Enough of it that the allocator hands some out again.
-        let used = || DeviceBuffer::from_slice(&device, stream, &[u64::MAX; 64]).unwrap();
-        drop((0..256).map(|_| used()).collect::<Vec<_>>());
-        let again: Vec<_> = (0..256).map(|_| DeviceBuffer::new(&device, 512).unwrap()).collect();
-        for buffer in &again {
-            let mut back = [1u64; 64];
-            buffer.read(stream, &mut back).unwrap();
-            assert_eq!(back, [0; 64]);
-        }
-    }
-
-    #[test]
-    fn a_graph_launched_on_a_capturing_stream_becomes_part_of_the_capture() {
-        let device = Arc::new(CpuDevice::with_threads(1));
-        let (stream, memory) = (Stream::new(&device).unwrap(), DeviceBuffer::new(&device, 1).unwrap());
-        let read = || {
-            let mut byte = [0u8];
-            memory.read(&Stream::new(&device).unwrap(), &mut byte).unwrap();
-            byte[0]
-        };
-        // SAFETY: stream, graphs and memory are live and of this device.
-        unsafe {
-            device.begin_capture(stream.raw()).unwrap();
-            device.fill(stream.raw(), memory.ptr(), 7, 1).unwrap();
-            let inner = device.end_capture(stream.raw()).unwrap();
-            device.begin_capture(stream.raw()).unwrap();
-            device.launch_graph(stream.raw(), inner).unwrap();
-            let outer = device.end_capture(stream.raw()).unwrap();
-            assert_eq!(read(), 0, "capturing ran the graph");
-            device.destroy_graph(inner).unwrap();
-            device.launch_graph(stream.raw(), outer).unwrap();
-            assert_eq!(read(), 7);
-            device.destroy_graph(outer).unwrap();
-        }
     }
 }

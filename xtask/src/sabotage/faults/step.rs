@@ -43,7 +43,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "residual_reuses_accept",
         breaks: "a residual draw has random bits of its own",
-        file: "src/device/cpu/stages.rs",
+        file: "src/device/cpu/verify.rs",
         find: "let bits = bits(Case::Residual);",
         replace: "let bits = bits(Case::Accept);",
         tests: "--test vectors",
@@ -62,7 +62,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "accept_at_equality",
         breaks: "a draft is accepted when the scaled bits are below its mass",
-        file: "src/device/cpu/stages.rs",
+        file: "src/device/cpu/verify.rs",
         find: "scale_bits(bits(Case::Accept), scaled) < target.mass_of(d)",
         replace: "scale_bits(bits(Case::Accept), scaled) <= target.mass_of(d)",
         tests: "--test edges",
@@ -71,7 +71,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "no_residual_fallback",
         breaks: "an empty residual falls back to the kept masses",
-        file: "src/device/cpu/stages.rs",
+        file: "src/device/cpu/verify.rs",
         find: "if total == 0 { target.draw(bits) } else {",
         replace: "if total == 0 { -1 } else {",
         tests: "--test conformance",
@@ -80,7 +80,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "alive_after_rejection",
         breaks: "rows after the first rejection give no token",
-        file: "src/device/cpu/stages.rs",
+        file: "src/device/cpu/verify.rs",
         find: "alive = load_index(v.row_accepts, 4, row) != 0;",
         replace: "alive = true | (load_index(v.row_accepts, 4, row) != 0);",
         tests: "--test vectors",
