@@ -19,7 +19,7 @@
 //! | `Argmax` | one scan | one launch | one launch, one more to merge split rows |
 //! | `Sample` | one scan of the row in place, then lists; few rows are split over threads | one launch, the row read once into shared memory | maximum, masses, descent and draw as separate launches |
 //! | `Remap` | binary search of each draft id in the target's columns | one launch | one launch |
-//! | `Verify` | rows in parallel, then requests | one launch; the last row of a request to finish settles it | rows as `Sample`, one launch more to settle the requests |
+//! | `Verify` | rows in parallel, then requests | one launch; the last row to finish settles the requests | rows as `Sample`, one launch more to settle the requests |
 
 use crate::error::{Error, Result, Unavailable};
 use crate::pipeline::Limits;

@@ -52,8 +52,8 @@ impl PromptPlan {
     /// is scored against the next prompt token, except the last row of a prompt's last chunk.
     ///
     /// # Errors
-    /// [`Error::Argument`] for lengths that do not fit the prompt.
-    pub fn new(chunks: &[PromptChunk<'_>]) -> Result<Self> {
+    /// [`Error::Argument`] for lengths that do not fit the prompt, and for a token to predict that is not in 0..`vocab`.
+    pub fn new(chunks: &[PromptChunk<'_>], vocab: usize) -> Result<Self> {
         let mut plan = PromptPlan { rows: vec![], targets: vec![], row_to_slot: vec![], requests: vec![] };
         let mut first_row = 0usize;
         for chunk in chunks {
@@ -72,8 +72,9 @@ impl PromptPlan {
                 let fed = chunk.seqlen_k - chunk.seqlen_q..chunk.seqlen_k;
                 for (row, position) in fed.enumerate() {
                     if let Some(&target) = chunk.prompt.get(position + 1) {
-                        if target < 0 {
-                            return Err(Error::argument(OP, "prompt token", target, "at least 0"));
+                        if !usize::try_from(target).is_ok_and(|target| target < vocab) {
+                            let limit = format!("0 to vocab - 1 = {}", vocab.saturating_sub(1));
+                            return Err(Error::argument(OP, "prompt token", target, limit));
                         }
                         let row = i32::try_from(first_row + row)
                             .map_err(|_| Error::argument(OP, "rows", first_row + row, "at most 2147483647"))?;
@@ -160,7 +161,7 @@ mod tests {
     fn a_prompt_of_41_tokens_in_one_chunk_gives_40_values() {
         let prompt: Vec<i64> = (0..41).collect();
         let chunk = PromptChunk { prompt: &prompt, seqlen_q: 41, seqlen_k: 41, slot: 3, off: None };
-        let plan = PromptPlan::new(&[chunk]).unwrap();
+        let plan = PromptPlan::new(&[chunk], 41).unwrap();
         assert_eq!(plan.rows, (0..40).collect::<Vec<i32>>());
         assert_eq!(plan.targets, (1..41).collect::<Vec<i64>>());
         assert!(plan.row_to_slot.iter().all(|&s| s == 3));
@@ -173,7 +174,7 @@ mod tests {
         for (q, k) in [(4, 4), (4, 8), (2, 10)] {
             let other = PromptChunk { prompt: &prompt, seqlen_q: 1, seqlen_k: 1, slot: 0, off: Some("cached".into()) };
             let chunk = PromptChunk { prompt: &prompt, seqlen_q: q, seqlen_k: k, slot: 0, off: None };
-            let plan = PromptPlan::new(&[other, chunk]).unwrap();
+            let plan = PromptPlan::new(&[other, chunk], 10).unwrap();
             assert_eq!(plan.rows.first(), Some(&1));
             let floats: Vec<f32> = plan.targets.iter().map(|&t| t as f32).collect();
             let split = plan.split(&floats).unwrap();
@@ -182,5 +183,15 @@ mod tests {
             values.extend(v.iter().map(|&x| x as i64));
         }
         assert_eq!(values, prompt[1..]);
+    }
+
+    #[test]
+    fn tokens_outside_the_vocabulary_are_refused() {
+        for token in [-1, 10, i64::MAX] {
+            let prompt = [0, token];
+            let chunk = PromptChunk { prompt: &prompt, seqlen_q: 2, seqlen_k: 2, slot: 0, off: None };
+            let error = PromptPlan::new(&[chunk], 10).unwrap_err().to_string();
+            assert_eq!(error, format!("prompt logprobs: prompt token = {token} is refused: 0 to vocab - 1 = 9"));
+        }
     }
 }

@@ -13,7 +13,7 @@ const INF: f32 = f32::INFINITY;
 fn score(device: &Arc<dyn Device>, prompt: &[i64], logits: &[f32], vocab: usize, fed: (usize, usize)) -> Vec<f32> {
     let (seqlen_q, seqlen_k) = fed;
     let chunk = PromptChunk { prompt, seqlen_q, seqlen_k, slot: 0, off: None };
-    let plan = PromptPlan::new(&[chunk]).expect("a plan");
+    let plan = PromptPlan::new(&[chunk], vocab).expect("a plan");
     let stream = Stream::new(device).expect("a stream");
     let table = Arc::new(ParamTable::new(device, 1).expect("a table"));
     // Two rows at a time, so that the scoring itself is chunked.
