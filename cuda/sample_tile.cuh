@@ -112,7 +112,7 @@ __device__ __noinline__ void sample_any(const RowBlock& b, Shared& sh, u64 row_i
     team.sync();
 }
 
-// The third road from the cut on: masses of the kept tokens, the draw. `sh.candidates` counts them.
+// The third road from the cut on: masses of the kept tokens, the draw.
 template <class C>
 __device__ __forceinline__ void draw_from_lists(const RowBlock& b, Shared& sh, u64 row_index, const C& copy,
                                                 const WarpList& list, const Weight& weight, Cut cut, i32 status, u64 bits) {

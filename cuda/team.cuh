@@ -26,7 +26,7 @@ struct Shared {
     // Completions of the copies of a tile, and of what the blocks of a cluster push to each other.
     u64 arrivals[4], exchanges[4], levels[CUT_LEVELS], listed;
     // What they push: largest key with a lower bound, masses, number of candidates, number of listed tokens. An array
-    // serves one exchange of a road, as a fast peer may be one exchange ahead of a slow warp here.
+    // serves again only with another exchange in between, as a fast peer may be one ahead of a slow warp here.
     u64 pushed_max[16], pushed_mass[16], pushed_count[16], pushed_listed[16];
     // What they add up: the bins of a first, rough look at the masses, and of each level of a cut.
     u64 rough_mass[CUT_BINS];

@@ -1,6 +1,7 @@
 // Processes a row and verifies its draft, the row in the shared memory of a cluster of blocks; the last cluster of the
 // launch to finish settles the requests. The logits are read once; what the filters keep is found as in prefix.cuh where
-// that is a way to it, the rest takes the passes of row.cuh, over shared memory. The number of finished rows is counted in the first word of the scratch memory, which is 0 before and after.
+// that is a way to it, the rest takes the passes of row.cuh, over shared memory. The number of finished rows is counted in
+// the first word of the scratch memory, which is 0 before and after.
 
 #if __CUDA_ARCH__ >= 900
 
