@@ -28,9 +28,12 @@ mod write;
 pub use result::{Float, RequestResult, ResultDocument};
 
 use crate::batch::PositionRule;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::params::SamplingParams;
 use crate::pipeline::DType;
+use std::fmt::Display;
+use std::fs::File;
+use std::path::Path;
 
 /// What a step samples from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,6 +155,20 @@ impl StepFile {
             Phase::Decode => request.seqlen_q,
         }
     }
+}
+
+/// Opens a regular file, and its size in bytes. A device or a pipe has no size to hold anything against and may never
+/// end; opening one can already wait for ever, so it is looked at first.
+fn open_regular(path: &Path) -> Result<(File, u64)> {
+    let found = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
+    if !found.is_file() {
+        return Err(unreadable(path, "not a regular file"));
+    }
+    Ok((File::open(path).map_err(|error| unreadable(path, error))?, found.len()))
+}
+
+fn unreadable(path: &Path, why: impl Display) -> Error {
+    Error::Io { op: "reading", path: path.display().to_string(), message: why.to_string() }
 }
 
 /// An [`Error::StepFile`] that stays one line of bounded length, whatever the file put into it.

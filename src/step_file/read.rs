@@ -1,9 +1,12 @@
 //! Bytes to a step: the container, then the JSON, then [`StepFile::check`].
 
 use super::json::{At, Fields, Json};
-use super::{DraftStep, Phase, StepFile, StepRequest, StoredDrafts, StoredLogits, StoredMask, VerifyRule, refuse};
+use super::{
+    DraftStep, Phase, StepFile, StepRequest, StoredDrafts, StoredLogits, StoredMask, VerifyRule, open_regular, refuse,
+    unreadable,
+};
 use crate::batch::PositionRule;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::params::{FilterOrder, SamplingParams};
 use crate::pipeline::DType;
 use safetensors::SafeTensors;
@@ -52,32 +55,26 @@ impl StepFile {
     /// Reads the step file at `path`.
     ///
     /// # Errors
-    /// [`Error::Io`] when the file cannot be read, otherwise as [`parse`](Self::parse).
+    /// [`Error::Io`](crate::Error::Io) when the file cannot be read, otherwise as [`parse`](Self::parse).
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let failed = |message: String| Error::Io { op: "reading", path: path.display().to_string(), message };
-        // A device or a pipe has no size to hold anything against and may never end.
-        let kind = std::fs::metadata(path).map_err(|e| failed(e.to_string()))?;
-        if !kind.is_file() {
-            return Err(failed("not a regular file".into()));
-        }
-        let mut file = std::fs::File::open(path).map_err(|e| failed(e.to_string()))?;
+        let (mut file, size) = open_regular(path)?;
         // The header is held to its bound before the rest is read, however long the file is.
         let mut length = [0; LENGTH_BYTES];
         let mut bytes = Vec::new();
-        if kind.len() >= LENGTH_BYTES as u64 {
-            file.read_exact(&mut length).map_err(|e| failed(e.to_string()))?;
-            header_length(length, kind.len())?;
+        if size >= LENGTH_BYTES as u64 {
+            file.read_exact(&mut length).map_err(|error| unreadable(path, error))?;
+            header_length(length, size)?;
             bytes.extend_from_slice(&length);
         }
-        file.read_to_end(&mut bytes).map_err(|e| failed(e.to_string()))?;
+        file.read_to_end(&mut bytes).map_err(|error| unreadable(path, error))?;
         Self::parse(&bytes)
     }
 
     /// Reads a step file from memory.
     ///
     /// # Errors
-    /// [`Error::StepFile`] with the place and what is wrong there.
+    /// [`Error::StepFile`](crate::Error::StepFile) with the place and what is wrong there.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let header = header(bytes)?;
         let step = check_header(header)?;

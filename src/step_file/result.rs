@@ -1,11 +1,12 @@
 //! What a step gave, as a document that can be kept, printed and compared.
 
-use super::refuse;
-use crate::error::{Error, Result};
+use super::{open_regular, refuse, unreadable};
+use crate::error::Result;
 use serde::de::Deserializer;
 use serde::ser::{Error as _, Serializer};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::io::Read;
 use std::path::Path;
 
 /// An f32 that is equal to another when their bits are; -inf is `null` in JSON.
@@ -86,7 +87,7 @@ impl ResultDocument {
     /// Reads a document from its JSON.
     ///
     /// # Errors
-    /// [`Error::StepFile`] where it is not one.
+    /// [`Error::StepFile`](crate::Error::StepFile) where it is not one.
     pub fn parse(json: &str) -> Result<Self> {
         serde_json::from_str(json).map_err(|error| refuse("result document", error.to_string()))
     }
@@ -94,21 +95,19 @@ impl ResultDocument {
     /// Reads the document at `path`.
     ///
     /// # Errors
-    /// [`Error::Io`] when the file cannot be read, otherwise as [`parse`](Self::parse).
+    /// [`Error::Io`](crate::Error::Io) when the file cannot be read, otherwise as [`parse`](Self::parse).
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let failed = |message: String| Error::Io { op: "reading", path: path.display().to_string(), message };
-        let kind = std::fs::metadata(path).map_err(|e| failed(e.to_string()))?;
-        if !kind.is_file() {
-            return Err(failed("not a regular file".into()));
-        }
-        Self::parse(&std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?)
+        let (mut file, _) = open_regular(path)?;
+        let mut json = String::new();
+        file.read_to_string(&mut json).map_err(|error| unreadable(path, error))?;
+        Self::parse(&json)
     }
 
     /// The document as JSON, one line. Floats are printed so that they read back to the same bits.
     ///
     /// # Errors
-    /// [`Error::StepFile`] when a float is NaN or +inf, which no device may give.
+    /// [`Error::StepFile`](crate::Error::StepFile) when a float is NaN or +inf, which no device may give.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|error| refuse("result document", error.to_string()))
     }
@@ -213,6 +212,7 @@ impl Rows<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
 
     #[test]
     fn documents_that_are_not_are_refused_and_differences_are_named() {
