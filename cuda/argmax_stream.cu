@@ -75,7 +75,7 @@ __device__ __forceinline__ void argmax_stream(const RowBlock& b) {
     row_index = cluster_number();
     if (rank == 0 && threadIdx.x == 0) {
         completion_init(&sh.exchanges[0]);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        completions_ready();
         completion_expect(&sh.exchanges[0], blocks * 8);
     }
     if (blocks > 1) cluster_started();

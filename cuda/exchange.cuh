@@ -10,7 +10,7 @@ __device__ __forceinline__ void start_block(Shared& sh) {
         for (u32 i = 0; i < 4; i++) completion_init(&sh.exchanges[i]);
         for (u32 i = 0; i < CUT_LEVELS; i++) completion_init(&sh.levels[i]);
         completion_init(&sh.listed);
-        asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
+        completions_ready();
         completion_expect(&sh.exchanges[0], cluster_size() * 8);
         sh.candidates = sh.gathered = 0;
     }

@@ -34,20 +34,7 @@ __device__ __forceinline__ float value_of_key(u32 key) {
     return __uint_as_float(key >> 31 ? key ^ 0x80000000u : ~key);
 }
 
-__device__ __forceinline__ float widen_f16(u16 bits) {
-    float x;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
-    return x;
-}
-
 __device__ __forceinline__ float widen_bf16(u16 bits) { return __uint_as_float((u32)bits << 16); }
-
-// The larger of two, NaN if either is.
-__device__ __forceinline__ float max_or_nan(float a, float b) {
-    float x;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
-    return x;
-}
 
 template <u32 DTYPE>
 struct Element {

@@ -2,9 +2,6 @@
 // holds the r-th part of the row and warp w of a block the w-th part of that, so (rank, warp, lane) is the order of
 // the ids. Everything here folds integers, so the way the work is split never shows in a result.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-
 constexpr u32 ALL_LANES = 0xffffffffu;
 // Bins of a descent by count, and of one by mass.
 constexpr u32 COUNT_BINS = 1024;
@@ -94,20 +91,6 @@ __device__ __forceinline__ T warp_scan(T x) {
     return x;
 }
 
-// Waits until the launch before this one has finished, where it may still be running.
-__device__ __forceinline__ void wait_for_inputs() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// Lets the launch after this one start its own set-up; it waits for this one's results.
-__device__ __forceinline__ void allow_next_launch() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
 // Sum of `x` over the threads of the block before this one.
 __device__ __noinline__ u64 block_scan_before(Shared& sh, u64 x) {
     u64 inclusive = warp_scan(x);
@@ -126,99 +109,6 @@ __device__ __noinline__ u64 block_max(Shared& sh, u64 x) {
     __syncthreads();
     return warp_max(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
 }
-
-#if __CUDA_ARCH__ >= 900
-
-__device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
-
-// A completion: waits for one arrival and for the bytes it is told to expect.
-__device__ __forceinline__ void completion_init(u64* at) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(at)) : "memory");
-}
-
-__device__ __forceinline__ void completion_expect(u64* at, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(at)), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ void completion_wait(u64* at) {
-    u32 done;
-    do {
-        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\n\tselp.u32 %0, 1, 0, p;\n\t}"
-                     : "=r"(done)
-                     : "r"(shared_address(at))
-                     : "memory");
-    } while (!done);
-}
-
-__device__ __forceinline__ u32 cluster_rank() {
-    u32 r;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-    return r;
-}
-
-__device__ __forceinline__ u32 cluster_size() {
-    u32 n;
-    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
-    return n;
-}
-
-__device__ __forceinline__ u32 cluster_number() {
-    u32 n;
-    asm("mov.u32 %0, %%clusterid.x;" : "=r"(n));
-    return n;
-}
-
-// The halves of a barrier that says that every block of the cluster has started and set its completions up.
-__device__ __forceinline__ void cluster_started() {
-    __syncwarp();
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void cluster_wait_started() {
-    __syncwarp();
-    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-}
-
-// Writes 8 bytes into block `to`'s shared memory and counts them there as completed.
-__device__ __forceinline__ void push(u32 to, const u64* at, u64 x, const u64* completion) {
-    u32 remote, remote_completion;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_completion) : "r"(shared_address(completion)), "r"(to));
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u64 [%0], %1, [%2];" ::"r"(remote), "l"(x),
-                 "r"(remote_completion)
-                 : "memory");
-}
-
-// Adds to 8 (or 4) bytes of block `to`'s shared memory and counts them there as completed.
-__device__ __forceinline__ void push_add(u32 to, const u64* at, u64 x, const u64* completion) {
-    u32 remote, remote_completion;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_completion) : "r"(shared_address(completion)), "r"(to));
-    asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u64 [%0], %1, [%2];" ::"r"(
-                     remote),
-                 "l"(x), "r"(remote_completion)
-                 : "memory");
-}
-
-__device__ __forceinline__ void push_add(u32 to, const u32* at, u32 x, const u64* completion) {
-    u32 remote, remote_completion;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_completion) : "r"(shared_address(completion)), "r"(to));
-    asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, [%2];" ::"r"(
-                     remote),
-                 "r"(x), "r"(remote_completion)
-                 : "memory");
-}
-
-// Takes `n` places of a counter of block `of`; they are this caller's alone.
-__device__ __forceinline__ u32 reserve(u32 of, const u32* counter, u32 n) {
-    u32 remote, first;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(counter)), "r"(of));
-    asm volatile("atom.relaxed.cluster.shared::cluster.add.u32 %0, [%1], %2;" : "=r"(first) : "r"(remote), "r"(n) : "memory");
-    return first;
-}
-
-#endif
 
 // One block a row.
 struct Block {
@@ -244,24 +134,10 @@ struct Cluster {
     __device__ u32 rank() const { return cluster_rank(); }
     __device__ u32 size() const { return cluster_size(); }
     __device__ u32 team_index() const { return cluster_number(); }
-    __device__ void sync() const {
-        asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-    }
-    __device__ static u32 map(u32 rank, const void* at) {
-        u32 remote;
-        u32 local = (u32)__cvta_generic_to_shared(at);
-        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
-        return remote;
-    }
-    __device__ u64 peer(u32 rank, const u64* at) const {
-        u64 x;
-        asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(x) : "r"(map(rank, at)) : "memory");
-        return x;
-    }
-    __device__ u32 peer(u32 rank, const u32* at) const {
-        u32 x;
-        asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(x) : "r"(map(rank, at)) : "memory");
-        return x;
+    __device__ void sync() const { cluster_barrier(); }
+    template <class T>
+    __device__ T peer(u32 rank, const T* at) const {
+        return peer_load(rank, at);
     }
 #endif
 };

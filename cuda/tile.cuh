@@ -10,15 +10,6 @@
 // Parts of a block's copy that arrive on their own, so that work starts on the first.
 constexpr u32 CHUNKS = 4;
 
-// Starts copying `bytes` (a multiple of 16, from and to 16-byte boundaries); `arrival` completes with them.
-__device__ __forceinline__ void bulk_copy(void* to, u64 from, u32 bytes, u64* arrival) {
-    completion_expect(arrival, bytes);
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(to)),
-                 "l"(from), "r"(bytes), "r"(shared_address(arrival))
-                 : "memory");
-}
-
 // Writes -inf over the NaN among a thread's elements of [from, to).
 template <class E>
 __device__ __noinline__ void mend_nan(typename E::Bits* tile, u32 from, u32 to) {

@@ -161,7 +161,10 @@ __device__ void finish_row(const RowBlock& b, const VerifyBlock& v, Team& team) 
     __threadfence();
     team.sync();
     if (team.rank() != 0) return;
-    if (threadIdx.x == 0) sh.is_last = atomicAdd((u32*)b.scratch, 1u) + 1 == (u32)b.rows;
+    if (threadIdx.x == 0) {
+        __threadfence();
+        sh.is_last = atomicAdd((u32*)b.scratch, 1u) + 1 == (u32)b.rows;
+    }
     __syncthreads();
     if (!sh.is_last) return;
     __threadfence();

@@ -14,7 +14,7 @@ pub(super) struct Unit {
 /// What every kernel is built on, in the order of use; the files include nothing.
 macro_rules! unit {
     ($name:literal: $($source:literal)+) => {
-        unit!(@ $name: "abi.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh"
+        unit!(@ $name: "abi.cuh" "machine.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh"
             $($source)+)
     };
     (@ $name:literal: $($source:literal)+) => {
