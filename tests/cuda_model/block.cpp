@@ -21,10 +21,20 @@ u32 result_of(const Barrier& b) {
     }
 }
 
-void finish(Barrier& b) {
+void finish(Block& block, Barrier& b) {
     u32 result = result_of(b);
+    ClockPtr known, heard;
+    if (now->checked) {
+        if (b.expected == 0) b.gathered.add_block(block.number, now->moment++);
+        known = b.gathered.take();
+        heard = b.heard.take();
+    }
     for (Thread* thread : b.waiting) {
         thread->result = result;
+        if (now->checked) {
+            thread->known = joined(known, thread->known);
+            thread->heard = heard;
+        }
         if (thread != self) wake(thread);
     }
     b = Barrier();
@@ -33,6 +43,7 @@ void finish(Barrier& b) {
 void finish(Cluster& cluster) {
     cluster.phase++;
     cluster.arrived = 0;
+    if (now->checked) cluster.released = cluster.gathered.take();
     std::vector<Thread*> waiting;
     waiting.swap(cluster.waiting);
     for (Thread* thread : waiting) wake(thread);
@@ -43,7 +54,7 @@ void finish(Cluster& cluster) {
 void barrier_lost(Block* block) {
     // Threads that have ended do not count at the barrier of all threads.
     Barrier& b = block->barriers[0];
-    if (b.arrived != 0 && b.expected == 0 && b.arrived == block->alive) finish(b);
+    if (b.arrived != 0 && b.expected == 0 && b.arrived == block->alive) finish(*block, b);
 }
 
 void cluster_lost(Cluster* cluster) {
@@ -75,10 +86,12 @@ extern "C" unsigned model_barrier(ModelBarrierOp op, unsigned id, unsigned count
     b.any |= value;
     b.all &= value;
     b.count += value;
+    tell(b.gathered, self);
+    if (now->checked) b.heard.add(self->heard);
     if (!arrives) b.waiting.push_back(self);
     u32 wanted = count == 0 ? block.alive : count;
     if (b.arrived == wanted) {
-        finish(b);
+        finish(block, b);
         return arrives ? 0 : (unsigned)self->result;
     }
     if (arrives) return 0;
@@ -86,22 +99,25 @@ extern "C" unsigned model_barrier(ModelBarrierOp op, unsigned id, unsigned count
     return (unsigned)self->result;
 }
 
-extern "C" void model_cluster_arrive(bool) {
+extern "C" void model_cluster_arrive(bool release) {
     Cluster& cluster = *self->in_block->cluster;
     // The warp executes the instruction together.
     model_warp(MODEL_ALIGNED, 0xffffffffu, 0, 0, 32);
     if (self->cluster_arrived) fail("arrives at the cluster's barrier again without having waited");
     self->cluster_arrived = true;
     self->cluster_phase = cluster.phase;
+    if (release) tell(cluster.gathered, self);
     if (++cluster.arrived == cluster.alive) finish(cluster);
 }
 
-extern "C" void model_cluster_wait(bool) {
+extern "C" void model_cluster_wait(bool acquire) {
     Cluster& cluster = *self->in_block->cluster;
     model_warp(MODEL_ALIGNED, 0xffffffffu, 0, 0, 32);
     if (!self->cluster_arrived) fail("waits at the cluster's barrier without having arrived");
     self->cluster_arrived = false;
-    if (self->cluster_phase != cluster.phase) return;
-    cluster.waiting.push_back(self);
-    sleep(AT_CLUSTER, "the cluster's barrier", 0, nullptr);
+    if (self->cluster_phase == cluster.phase) {
+        cluster.waiting.push_back(self);
+        sleep(AT_CLUSTER, "the cluster's barrier", 0, nullptr);
+    }
+    if (acquire) learn(self, cluster.released);
 }

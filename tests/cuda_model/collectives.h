@@ -59,10 +59,10 @@ static inline void __trap() { model_trap("__trap"); }
 
 // Threads are switched in the model's functions alone, so a plain read and write is one step.
 template <class T, class F>
-static inline __attribute__((always_inline)) T model_update(T* at, F f) {
+MODEL_UNREPORTED __attribute__((noinline)) static T model_update(T* at, F f) {
     model_atomic(at, sizeof(T));
-    T old = __atomic_load_n(at, __ATOMIC_RELAXED);
-    __atomic_store_n(at, f(old), __ATOMIC_RELAXED);
+    T old = *at;
+    *at = f(old);
     return old;
 }
 

@@ -21,6 +21,7 @@ void end_phase(Completion& c) {
     }
     c.phase++;
     c.pending = c.arrivals;
+    if (now->checked) c.released = c.gathered.take();
     std::swap(c.waiting, c.let_go);
     for (Thread* thread : c.let_go) wake(thread);
 }
@@ -48,8 +49,12 @@ Completion& completion_of(Block& block, const u64* at, const char* what) {
     return found->second;
 }
 
-void complete_bytes(Block& block, const u64* at, u32 bytes) {
-    count_bytes(completion_of(block, at, "bytes that arrive"), -(int64_t)bytes);
+// What the running thread hands to something that it begins.
+ClockPtr handed() {
+    if (!now->checked) return nullptr;
+    Gathered all;
+    tell(all, self);
+    return all.take();
 }
 
 void check_completions(Block& block) {
@@ -92,7 +97,13 @@ void deliver(Run& run, size_t which) {
     } else {
         memcpy(a.at, a.source, a.bytes);
     }
-    complete_bytes(*a.to, a.completion, a.bytes);
+    Completion& c = completion_of(*a.to, a.completion, "bytes that arrive");
+    if (now->checked) {
+        arrived(a, c.number, (u32)c.phase + 1);
+        c.gathered.add(a.known);
+        c.gathered.add_completion(c.number, (u32)c.phase + 1);
+    }
+    count_bytes(c, -(int64_t)a.bytes);
 }
 
 }  // namespace model
@@ -113,6 +124,7 @@ void model_completion_init(const uint64_t* at, unsigned arrivals) {
     c.at = (u64*)at;
     c.tag = 0x6d62617200000000ull | ++tags;
     c.arrivals = c.pending = arrivals;
+    c.number = ++now->completions;
     *c.at = c.tag;
     block.completions[at] = c;
 }
@@ -134,6 +146,7 @@ void model_completion_arrive(int rank, const uint64_t* at, unsigned bytes, unsig
     if (arrivals > c.pending) fail("%u arrivals at a completion that waits for %u in phase %llu", arrivals, c.pending, (unsigned long long)c.phase);
     c.bytes += bytes;
     c.pending -= arrivals;
+    tell(c.gathered, self);
     count_bytes(c, 0);
     if (now->random.one_in(4)) yield();
 }
@@ -141,30 +154,35 @@ void model_completion_arrive(int rank, const uint64_t* at, unsigned bytes, unsig
 bool model_completion_test(const uint64_t* at, unsigned parity) {
     yield();
     Completion& c = completion_of(*self->in_block, at, "a test");
-    return (c.phase & 1) != (parity & 1);
+    if ((c.phase & 1) == (parity & 1)) return false;
+    learn(self, c.released);
+    return true;
 }
 
 void model_completion_wait(const uint64_t* at, unsigned parity) {
     if (parity > 1) fail("a wait for parity %u", parity);
     Completion& c = completion_of(*self->in_block, at, "a wait");
-    if ((c.phase & 1) != parity) return;
+    if ((c.phase & 1) != parity) return learn(self, c.released);
     c.waiting.push_back(self);
     sleep(AT_COMPLETION, "a wait for the completion at byte", parity, at);
     Completion& after = completion_of(*self->in_block, at, "a wait");
     auto mine = std::find(after.let_go.begin(), after.let_go.end(), self);
     if (mine != after.let_go.end()) after.let_go.erase(mine);
+    learn(self, after.released);
 }
 
 void model_push(unsigned rank, const void* at, uint64_t value, unsigned bytes, ModelStore how, const uint64_t* completion) {
+    u32 here = place_of(__builtin_return_address(0));
     Block *peer, *same;
     unsigned char* there = at_peer(rank, at, bytes, "a push", &peer);
     const u64* remote = (const u64*)at_peer(rank, completion, 8, "a push's completion", &same);
     if (peer->alive == 0) fail("a push to block %u of the cluster, which has ended", rank);
     completion_of(*peer, remote, "a push");
-    now->flying.push_back(Async{Async::PUSH, self->in_block, peer, self, there, nullptr, value, bytes, how, remote});
+    now->flying.push_back(Async{Async::PUSH, self->in_block, peer, self, there, nullptr, value, bytes, how, remote, handed(), now->moment, here});
 }
 
 void model_bulk_copy(void* to, uint64_t from, unsigned bytes, const uint64_t* completion) {
+    u32 here = place_of(__builtin_return_address(0));
     Block& block = *self->in_block;
     if (bytes == 0 || bytes % 16 != 0 || from % 16 != 0 || (uintptr_t)to % 16 != 0)
         fail("a bulk copy of %u bytes from %#llx to %p: all three must be multiples of 16", bytes, (unsigned long long)from, to);
@@ -173,10 +191,11 @@ void model_bulk_copy(void* to, uint64_t from, unsigned bytes, const uint64_t* co
     completion_of(block, completion, "a bulk copy");
     memset(to, 0xce, bytes);
     block.in_flight++;
-    now->flying.push_back(Async{Async::COPY_IN, &block, &block, self, (unsigned char*)to, (const unsigned char*)from, 0, bytes, MODEL_STORE, completion});
+    now->flying.push_back(Async{Async::COPY_IN, &block, &block, self, (unsigned char*)to, (const unsigned char*)from, 0, bytes, MODEL_STORE, completion, handed(), now->moment, here});
 }
 
 void model_bulk_to_peer(unsigned rank, const void* to, const void* from, unsigned bytes, const uint64_t* completion) {
+    u32 here = place_of(__builtin_return_address(0));
     Block &block = *self->in_block, *peer, *same;
     if (bytes == 0 || bytes % 16 != 0 || (uintptr_t)from % 16 != 0 || (uintptr_t)to % 16 != 0)
         fail("a bulk copy of %u bytes from %p to %p: all three must be multiples of 16", bytes, from, to);
@@ -188,6 +207,6 @@ void model_bulk_to_peer(unsigned rank, const void* to, const void* from, unsigne
     memset(there, 0xce, bytes);
     block.in_flight++;
     peer->in_flight++;
-    now->flying.push_back(Async{Async::COPY_TO_PEER, &block, peer, self, there, (const unsigned char*)from, 0, bytes, MODEL_STORE, remote});
+    now->flying.push_back(Async{Async::COPY_TO_PEER, &block, peer, self, there, (const unsigned char*)from, 0, bytes, MODEL_STORE, remote, handed(), now->moment, here});
 }
 }

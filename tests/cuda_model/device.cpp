@@ -69,6 +69,17 @@ bool in_device_memory(u64 at, u64 bytes) {
     return at + bytes <= after->first + after->second.bytes;
 }
 
+void device_range(u64 at, u64* from, u64* to) {
+    std::lock_guard<std::mutex> guard(lock);
+    *from = 1, *to = 0;
+    auto after = allocations.upper_bound(at);
+    if (after == allocations.begin()) return;
+    --after;
+    if (at >= after->first + after->second.bytes) return;
+    *from = after->first;
+    *to = after->first + after->second.bytes;
+}
+
 std::string describe_device(u64 at) {
     std::lock_guard<std::mutex> guard(lock);
     auto after = allocations.upper_bound(at);

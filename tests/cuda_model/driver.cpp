@@ -125,6 +125,7 @@ Result launch_now(Function* function, Launch launch, std::vector<std::vector<cha
     launch.kernel = function->kernel->name.c_str();
     launch.entry = function->kernel->entry;
     launch.self = function->kernel->self;
+    launch.library = function->kernel->library;
     launch.params = pointers.data();
     std::string report = run(launch);
     return report.empty() ? OK : wrong(LAUNCH_FAILED, report);

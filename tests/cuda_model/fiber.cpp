@@ -14,7 +14,7 @@ namespace model {
 unsigned char* stack_of(size_t n) {
     static std::vector<unsigned char*> stacks;
     while (stacks.size() <= n) {
-        void* at = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void* at = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (at == MAP_FAILED || mprotect(at, 4096, PROT_NONE) != 0) {
             perror("a stack for a thread of the model");
             abort();
@@ -54,7 +54,7 @@ extern "C" void cuda_model_switch(void** from, void* to);
 
 void* prepare_stack(unsigned char* stack, void (*entry)()) {
     // At its entry a function finds the stack 8 bytes past a multiple of 16, where its return address is.
-    auto top = (uintptr_t*)(stack + STACK - 64);
+    auto top = (uintptr_t*)(stack + STACK_BYTES - 64);
     *--top = 0;
     *--top = (uintptr_t)entry;
     for (int i = 0; i < 6; i++) *--top = 0;
@@ -66,7 +66,7 @@ void switch_to(void** from, void* to) { cuda_model_switch(from, to); }
 #else
 
 void* prepare_stack(unsigned char* stack, void (*entry)()) {
-    auto context = (ucontext_t*)(stack + STACK - (sizeof(ucontext_t) + 63) / 64 * 64);
+    auto context = (ucontext_t*)(stack + STACK_BYTES - (sizeof(ucontext_t) + 63) / 64 * 64);
     getcontext(context);
     context->uc_stack.ss_sp = stack + 4096;
     context->uc_stack.ss_size = (unsigned char*)context - stack - 4096;

@@ -2,11 +2,11 @@
 #ifndef CUDA_MODEL_FIBER
 #define CUDA_MODEL_FIBER
 
+#include "model.h"
+
 #include <cstddef>
 
 namespace model {
-
-constexpr size_t STACK = 64 << 10;
 
 // Stack number `n`; its lowest page cannot be touched.
 unsigned char* stack_of(size_t n);

@@ -15,6 +15,9 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __cluster_dims__(...)
 
+// Code whose accesses are not the kernel's.
+#define MODEL_UNREPORTED __attribute__((no_sanitize("thread")))
+
 // The running thread; the model sets it before a thread goes on.
 static const ModelThread* model_self;
 extern "C" __attribute__((visibility("default"))) const ModelThread** const model_self_place;
@@ -33,7 +36,7 @@ struct model_kernel;
 template <class... P>
 struct model_kernel<void (*)(P...)> {
     template <class T>
-    static T& from(void* at) {
+    MODEL_UNREPORTED static T& from(void* at) {
         return *(T*)at;
     }
     static constexpr unsigned sizes[] = {(unsigned)sizeof(P)..., 0};
@@ -46,10 +49,10 @@ struct model_kernel<void (*)(P...)> {
         typedef Indices<I...> Type;
     };
     template <size_t... I>
-    static void call(void (*kernel)(P...), void** params, Indices<I...>) {
+    MODEL_UNREPORTED static void call(void (*kernel)(P...), void** params, Indices<I...>) {
         kernel(from<P>(params[I])...);
     }
-    static void call(void (*kernel)(P...), void** params) { call(kernel, params, typename Up<sizeof...(P)>::Type()); }
+    MODEL_UNREPORTED static void call(void (*kernel)(P...), void** params) { call(kernel, params, typename Up<sizeof...(P)>::Type()); }
 };
 
 struct alignas(8) float2 { float x, y; };

@@ -18,6 +18,24 @@ __device__ __forceinline__ float max_or_nan(float a, float b) {
     return a != a || b != b ? __uint_as_float(0x7fffffffu) : fmaxf(a, b);
 }
 
+// The larger of two of 16 bits, `infinity` saying which type they are; a NaN as the hardware writes it.
+__device__ __forceinline__ u32 model_max_or_nan_16(u32 a, u32 b, u32 infinity) {
+    if ((a & 0x7fff) > infinity || (b & 0x7fff) > infinity) return 0x7fff;
+    // Ascending as integers: the sign turned round, the bits of the negative ones too.
+    auto order = [](u32 x) { return x & 0x8000 ? 0x8000 - (x & 0x7fff) - 1 : x + 0x8000; };
+    return order(a) >= order(b) ? a : b;
+}
+
+__device__ __forceinline__ u32 max_or_nan_bf16x2(u32 a, u32 b) {
+    return model_max_or_nan_16(a & 0xffff, b & 0xffff, 0x7f80) | model_max_or_nan_16(a >> 16, b >> 16, 0x7f80) << 16;
+}
+
+__device__ __forceinline__ u32 max_or_nan_f16x2(u32 a, u32 b) {
+    return model_max_or_nan_16(a & 0xffff, b & 0xffff, 0x7c00) | model_max_or_nan_16(a >> 16, b >> 16, 0x7c00) << 16;
+}
+
+__device__ __forceinline__ u32 dynamic_shared_bytes() { return model_dynamic_shared_bytes(); }
+
 __device__ __forceinline__ void wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
     model_inputs_awaited();
@@ -91,6 +109,7 @@ __device__ __forceinline__ u32 reserve(u32 of, const u32* counter, u32 n) {
 }
 
 __device__ __forceinline__ void completions_ready() {}
+__device__ __forceinline__ void yield_to_copies() {}
 
 template <class T>
 __device__ __forceinline__ T peer_load(u32 rank, const T* at) {
@@ -104,6 +123,10 @@ __device__ __forceinline__ void peer_store(u32 rank, const T* at, T x) {
 __device__ __forceinline__ void bulk_copy(void* to, u64 from, u32 bytes, u64* arrival) {
     completion_expect(arrival, bytes);
     model_bulk_copy(to, from, bytes, (uint64_t*)arrival);
+}
+
+__device__ __forceinline__ void push_copy(u32 to, const void* at, u32 bytes, const u64* completion) {
+    model_bulk_to_peer(to, at, at, bytes, (const uint64_t*)completion);
 }
 
 // Named barriers: all `threads` of them, or an arrival that does not wait.

@@ -2,6 +2,7 @@
 #ifndef CUDA_MODEL
 #define CUDA_MODEL
 
+#include "clock.h"
 #include "runtime.h"
 
 #include <cstdint>
@@ -42,6 +43,12 @@ struct Thread : ModelThread {
     bool cluster_arrived = false;
     u64 cluster_phase = 0;
     bool inputs_awaited = false;
+    // Number over the launch, and where its stack begins.
+    u32 number = 0;
+    unsigned char* stack = nullptr;
+    // What it knows of the others; what its last fence will tell them by an atomic operation, and what its next fence
+    // makes known of what such operations said.
+    ClockPtr known, fenced, heard;
 };
 
 // A collective some of whose lanes have arrived.
@@ -51,12 +58,13 @@ struct Rendezvous {
     u32 mask = 0, arrived = 0;
     u64 value[WARP];
     u32 argument[WARP], width[WARP];
+    Gathered gathered;
 };
 
 struct Warp {
     Block* block = nullptr;
     Thread* lane[WARP] = {};
-    u32 index = 0, alive = 0, ready = 0;
+    u32 index = 0, number = 0, alive = 0, ready = 0;
     bool queued = false;
     u32 priority = 0;
     Rendezvous meeting[WARP];
@@ -66,6 +74,7 @@ struct Barrier {
     ModelBarrierOp op = MODEL_BARRIER;
     u32 expected = 0, arrived = 0, any = 0, all = 1, count = 0;
     std::vector<Thread*> waiting;
+    Gathered gathered, heard;
 };
 
 // An mbarrier. Its 8 bytes in shared memory hold `tag`, so that a kernel that overwrites them is found out.
@@ -78,6 +87,21 @@ struct Completion {
     std::vector<Thread*> waiting;
     // Threads let go by the last phase that have not run since.
     std::vector<Thread*> let_go;
+    // Number over the launch; what the arrivals of this phase know, and knew of the last one.
+    u32 number = 0;
+    Gathered gathered;
+    ClockPtr released;
+};
+
+// One side of what was done to a word: by whom, when, to which of its bytes, where in the kernel.
+struct Access {
+    u32 author = 0, moment = 0, place = 0;
+    unsigned char bytes = 0, atomic = 0;
+};
+
+struct Cell {
+    Access write[2], read[4];
+    unsigned char written = 0;
 };
 
 struct Block {
@@ -88,6 +112,8 @@ struct Block {
     std::vector<Warp> warps;
     Barrier barriers[16];
     std::map<const u64*, Completion> completions;
+    // Who wrote and read each word of the window.
+    std::vector<Cell> cells;
     // Asynchronous work into or out of this block's memory that has not been done.
     u32 in_flight = 0;
 };
@@ -103,6 +129,9 @@ struct Async {
     u32 bytes;
     ModelStore how;
     const u64* completion;
+    // What its thread knew when it began, when that was, and where.
+    ClockPtr known;
+    u32 moment, place;
 };
 
 struct Cluster {
@@ -112,6 +141,8 @@ struct Cluster {
     u64 phase = 0;
     u32 arrived = 0;
     std::vector<Thread*> waiting;
+    Gathered gathered;
+    ClockPtr released;
 };
 
 struct Site {
@@ -119,11 +150,19 @@ struct Site {
     const char* name;
 };
 
+// A compiled kernel's file, and where it lies in memory; whether its accesses are reported.
+struct Library {
+    std::string path;
+    unsigned char *begin = nullptr, *end = nullptr;
+    bool checked = false;
+};
+
 struct Launch {
     const char* kernel;
     void (*entry)(void**);
     void** params;
     const ModelThread** self;
+    const Library* library;
     ModelDim grid, block;
     u32 smem, cluster;
     // Whether the launch may have begun before the one ahead of it ended.
@@ -169,6 +208,9 @@ struct Run {
     std::vector<Site> sites;
     size_t static_bytes = 0;
     std::string report;
+    // Whether accesses are reported; the moment, and how many completions there were.
+    bool checked = false;
+    u32 moment = 1, completions = 0;
     explicit Run(const Launch& l) : launch(l) {}
 };
 
@@ -192,9 +234,29 @@ bool in_shared(const Block& block, const void* at, size_t bytes);
 // The same place in another block of the cluster.
 unsigned char* at_peer(u32 rank, const void* at, size_t bytes, const char* what, Block** peer);
 Completion& completion_of(Block& block, const u64* at, const char* what);
-void complete_bytes(Block& block, const u64* at, u32 bytes);
 void deliver(Run& run, size_t which);
 void check_completions(Block& block);
+
+// Where the window of a block is in use.
+constexpr size_t WINDOW = 512 << 10;
+size_t dynamic_at();
+constexpr size_t STACK_BYTES = 64 << 10;
+void accesses_reset();
+
+// Knowledge handed on, where accesses are checked; see clock.h.
+void tell(Gathered& to, Thread* thread);
+void learn(Thread* thread, const ClockPtr& clock);
+// An access by the running thread, or by what it began earlier.
+void touched(const void* at, size_t bytes, bool writes, bool atomic, u32 place);
+void arrived(const Async& a, u32 completion, u32 phases);
+// A place in the kernel's code, and what the compiler knows of it.
+u32 place_of(const void* code);
+std::string lines(const std::vector<u32>& places);
+// The calls in the kernel that led to where a thread is.
+std::vector<u32> calls_of(const Thread& thread);
+std::vector<u32> calls_of(const void* frame, const Thread& thread);
+std::string where(const Thread& thread);
+void catch_faults();
 
 // Device memory. Whether these bytes lie in one allocation, and what is nearest otherwise.
 void* device_alloc(size_t bytes);
@@ -202,6 +264,8 @@ void* device_alloc(size_t bytes);
 std::string device_free(u64 at);
 bool in_device_memory(u64 at, u64 bytes);
 std::string describe_device(u64 at);
+// The allocation that holds `at`, or an empty range.
+void device_range(u64 at, u64* from, u64* to);
 
 // A kernel of a compiled library.
 struct Kernel {
@@ -209,6 +273,7 @@ struct Kernel {
     void (*entry)(void**);
     const ModelThread** self;
     const u32* sizes;
+    const Library* library;
     u32 most_threads;
     u32 dynamic_allowed = 48 << 10;
     bool large_clusters = false;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <link.h>
 #include <fcntl.h>
 #include <fstream>
 #include <mutex>
@@ -21,6 +22,7 @@ namespace model {
 struct Module {
     std::string image, failed;
     void* library = nullptr;
+    Library info;
     std::map<std::string, std::unique_ptr<Kernel>> kernels;
 };
 
@@ -109,7 +111,7 @@ std::string translate(const std::string& image, std::string* wrong) {
 // Runs the compiler; its messages.
 std::string compile(const std::string& source, const std::string& library, const std::string& arch, bool checks) {
     std::string log = library + ".log", command = from_env("CXX", "g++");
-    command += " -std=c++17 -O1 -g1 -fPIC -c -x c++ -w -fno-strict-aliasing -fwrapv -ffp-contract=off -fno-fast-math -fno-exceptions"
+    command += " -std=c++17 -O1 -g -fno-omit-frame-pointer -fno-optimize-sibling-calls -fPIC -c -x c++ -w -fno-strict-aliasing -fwrapv -ffp-contract=off -fno-fast-math -fno-exceptions"
                " -fvisibility=hidden -D__CUDACC_VER_MAJOR__=13 -D__CUDACC_VER_MINOR__=0 -D__CUDA_ARCH__=" + arch + "0";
     if (checks) command += " -fsanitize=thread";
     command += std::string(" -I ") + MODEL_ROOT + "/tests/cuda_model -o " + library + ".o " + source + " > " + log + " 2>&1 && " + from_env("CXX", "g++") +
@@ -148,7 +150,12 @@ void load(Module& module) {
         rename((own + ".so").c_str(), library.c_str());
     }
     module.library = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!module.library) module.failed = dlerror();
+    if (!module.library) {
+        module.failed = dlerror();
+        return;
+    }
+    module.info.path = library;
+    module.info.checked = checks;
 }
 
 }  // namespace
@@ -192,6 +199,22 @@ bool kernel_ready(Module* module, Kernel* kernel, std::string* why) {
     auto sizes = (const u32* const*)find("model_sizes_" + kernel->name);
     auto entry = (void (*)(void**))find("model_entry_" + kernel->name);
     if (!self || !sizes || !entry) return false;
+    Dl_info found;
+    if (module->info.begin == nullptr && dladdr((void*)entry, &found) != 0) {
+        module->info.begin = (unsigned char*)found.dli_fbase;
+        dl_iterate_phdr(
+            [](dl_phdr_info* one, size_t, void* data) {
+                auto info = (Library*)data;
+                if ((unsigned char*)one->dlpi_addr != info->begin) return 0;
+                for (int i = 0; i < one->dlpi_phnum; i++) {
+                    auto end = info->begin + one->dlpi_phdr[i].p_vaddr + one->dlpi_phdr[i].p_memsz;
+                    if (one->dlpi_phdr[i].p_type == PT_LOAD && end > info->end) info->end = end;
+                }
+                return 1;
+            },
+            &module->info);
+    }
+    kernel->library = &module->info;
     kernel->self = *self;
     kernel->sizes = *sizes;
     kernel->entry = entry;

@@ -60,6 +60,7 @@ void model_cluster_wait(bool acquire);
 // Storage of the `site`-th shared variable of a kernel's library, and the launch's dynamic shared memory.
 void* model_static_shared(unsigned site, size_t bytes, size_t align, const char* name);
 void* model_dynamic_shared(size_t align);
+unsigned model_dynamic_shared_bytes();
 
 // A shared address as a number, and the same place in block `rank`'s shared memory.
 unsigned model_shared_address(const void* at);

@@ -93,9 +93,12 @@ size_t admit(Run& run, size_t first_stack) {
             thread.warp = &warp;
             thread.lane = i % WARP;
             thread.index = i;
-            thread.stack_pointer = prepare_stack(stack_of(first_stack++), body);
+            thread.number = block.number * threads + i;
+            thread.stack = stack_of(first_stack++);
+            thread.stack_pointer = prepare_stack(thread.stack, body);
             warp.block = &block;
             warp.index = i / WARP;
+            warp.number = block.number * (u32)block.warps.size() + i / WARP;
             warp.lane[thread.lane] = &thread;
             warp.alive |= 1u << thread.lane;
             warp.ready |= 1u << thread.lane;
@@ -140,15 +143,6 @@ void run_warp(Run& run, Warp* warp) {
     }
 }
 
-std::string where(const Thread& thread) {
-    char text[256];
-    const Block& block = *thread.in_block;
-    int n = snprintf(text, sizeof text, "block %u", block.number);
-    if (now->launch.cluster > 1) n += snprintf(text + n, sizeof text - n, " (rank %u of cluster %u)", block.rank, block.cluster->number);
-    snprintf(text + n, sizeof text - n, ", thread %u (warp %u, lane %u)", thread.index, thread.warp->index, thread.lane);
-    return text;
-}
-
 std::string header() {
     const Launch& l = now->launch;
     char text[512];
@@ -168,8 +162,6 @@ std::string deadlock() {
                     exited++;
                     continue;
                 }
-                char key[256];
-                snprintf(key, sizeof key, "%s%s", thread.what, thread.wait == IN_WARP ? "" : "");
                 char number[64] = "";
                 if (thread.wait == IN_WARP) snprintf(number, sizeof number, " with mask %08x", thread.what_number);
                 if (thread.wait == AT_BARRIER) snprintf(number, sizeof number, " %u", thread.what_number);
@@ -184,7 +176,7 @@ std::string deadlock() {
                     snprintf(number, sizeof number, " %p of block %u, parity %u (now in phase %lld, %lld arrivals and %lld bytes short)",
                              (void*)((const unsigned char*)thread.what_at - block.window), block.number, thread.what_number, phase, pending, bytes);
                 }
-                auto& group = groups[std::string(key) + number];
+                auto& group = groups[std::string(thread.what) + number];
                 if (group.first++ == 0) group.second = &thread;
             }
     std::string text = "deadlock: nobody can go on;";
@@ -195,6 +187,7 @@ std::string deadlock() {
             break;
         }
         text += "\n  " + std::to_string(group.first) + " thread(s) in " + key + ", the first of them " + where(*group.second);
+        text += "\n" + lines(calls_of(*group.second));
     }
     text += "\n  " + std::to_string(exited) + " thread(s) of resident clusters have exited";
     return text;
@@ -265,13 +258,24 @@ void loop(Run& run) {
 
 }  // namespace
 
+std::string where(const Thread& thread) {
+    char text[256];
+    const Block& block = *thread.in_block;
+    int n = snprintf(text, sizeof text, "block %u", block.number);
+    if (now->launch.cluster > 1) n += snprintf(text + n, sizeof text - n, " (rank %u of cluster %u)", block.rank, block.cluster->number);
+    snprintf(text + n, sizeof text - n, ", thread %u (warp %u, lane %u)", thread.index, thread.warp->index, thread.lane);
+    return text;
+}
+
 void fail(const char* format, ...) {
-    char text[1024];
+    char text[4096];
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
     if (now->report.empty()) now->report = header() + (self ? where(*self) + ": " : std::string()) + text;
+    // What has not said where, says it by its calls.
+    if (self && !strchr(text, '\n')) now->report += "\n" + lines(calls_of(__builtin_frame_address(0), *self));
     if (self) {
         switch_to(&self->stack_pointer, scheduler);
         abort();
@@ -314,6 +318,12 @@ std::string run(const Launch& launch) {
     if (run.random.state == 0) run.random.state = 1;
     for (int i = 0; i < 4; i++) run.random.next();
     run.policy = run.random.below(POLICIES);
+    run.checked = launch.library->checked;
+    if (run.checked) {
+        clocks_reset(launch.block.x * launch.block.y * launch.block.z);
+        accesses_reset();
+    }
+    catch_faults();
     // How often something asynchronous is done while threads could run: never, seldom, often.
     run.eagerness = (const u32[]){0, 64, 8, 2}[run.random.below(4)];
     u32 clusters = launch.grid.x * launch.grid.y * launch.grid.z / launch.cluster;
@@ -339,9 +349,5 @@ using namespace model;
 extern "C" {
 void model_pause() { yield(); }
 void model_inputs_awaited() { self->inputs_awaited = true; }
-void model_fence(ModelFence) {}
-void model_atomic(const void*, unsigned) {
-    if (now->random.one_in(16)) yield();
-}
 void model_trap(const char* why) { fail("the kernel stopped itself: %s", why); }
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr unsigned char UNSET = 0xcd, GUARD = 0xa5;
 constexpr size_t GAP = 256, STATIC_AT = GAP, STATIC_ROOM = 64 << 10;
-constexpr size_t DYNAMIC_AT = STATIC_AT + STATIC_ROOM + GAP, WINDOW = 512 << 10;
+constexpr size_t DYNAMIC_AT = STATIC_AT + STATIC_ROOM + GAP;
 // As the card keeps for itself.
 constexpr size_t RESERVED = 1 << 10, ALL_OF_A_BLOCK = 228 << 10;
 
@@ -27,6 +27,8 @@ void check_gap(const Block& block, size_t from, size_t to, const char* what) {
 }
 
 }  // namespace
+
+size_t dynamic_at() { return DYNAMIC_AT; }
 
 unsigned char* window_take(u32 smem, size_t) {
     unsigned char* window;
@@ -114,6 +116,8 @@ void* model_dynamic_shared(size_t align) {
     // compiler arranges what the declaration asks for.
     return self->in_block->window + DYNAMIC_AT;
 }
+
+unsigned model_dynamic_shared_bytes() { return now->launch.smem; }
 
 unsigned model_shared_address(const void* at) {
     if (!in_shared(*self->in_block, at, 1)) fail("a shared address of %p, which is not this block's shared memory", at);

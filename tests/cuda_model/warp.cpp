@@ -74,8 +74,15 @@ void finish(Warp& warp, Rendezvous& r) {
     case MODEL_ALIGNED: break;
     default: common = r.op >= MODEL_REDUCE_ADD && r.op <= MODEL_REDUCE_XOR ? folded(r) : 0; break;
     }
+    ClockPtr known;
+    // Only this one orders what the lanes do to memory.
+    if (r.op == MODEL_SYNCWARP && now->checked) {
+        if (r.mask == warp.alive) r.gathered.add_warp(warp.number, now->moment++);
+        known = r.gathered.take();
+    }
     for (u32 lane = 0; lane < WARP; lane++) {
         if (!(r.mask >> lane & 1)) continue;
+        if (known) warp.lane[lane]->known = joined(known, warp.lane[lane]->known);
         u64 result = common;
         if (r.op >= MODEL_SHFL && r.op <= MODEL_SHFL_XOR) {
             u32 from = source_of(r, lane);
@@ -136,6 +143,7 @@ extern "C" uint64_t model_warp(ModelWarpOp op, unsigned mask, uint64_t value, un
     r.value[self->lane] = value;
     r.argument[self->lane] = argument;
     r.width[self->lane] = width;
+    if (op == MODEL_SYNCWARP) tell(r.gathered, self);
     if (r.arrived == r.mask) finish(warp, r);
     else sleep(IN_WARP, name_of(op), mask, nullptr);
     return self->result;
