@@ -67,9 +67,9 @@ __device__ __forceinline__ bool completion_test(u64* at, u32 parity = 0) {
 }
 __device__ __forceinline__ void completion_wait(u64* at, u32 parity = 0) { model_completion_wait((uint64_t*)at, parity); }
 
-__device__ __forceinline__ u32 cluster_rank() { return model_self->cluster_rank; }
-__device__ __forceinline__ u32 cluster_size() { return model_self->cluster_size; }
-__device__ __forceinline__ u32 cluster_number() { return model_self->cluster_number; }
+__device__ __forceinline__ u32 cluster_rank() { return model_cluster_rank(); }
+__device__ __forceinline__ u32 cluster_size() { return model_cluster_size(); }
+__device__ __forceinline__ u32 cluster_number() { return model_cluster_number(); }
 
 __device__ __forceinline__ void cluster_started() {
     __syncwarp();
@@ -102,7 +102,7 @@ __device__ __forceinline__ void push_add(u32 to, const u32* at, u32 x, const u64
 
 __device__ __forceinline__ u32 reserve(u32 of, const u32* counter, u32 n) { return (u32)model_peer_add(of, counter, 4, n); }
 
-__device__ __forceinline__ void completions_ready() {}
+__device__ __forceinline__ void completions_ready() { model_completions_ready(); }
 __device__ __forceinline__ void yield_to_copies() {}
 
 template <class T>
