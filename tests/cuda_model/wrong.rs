@@ -122,8 +122,8 @@ extern "C" __global__ void k(u64 in, u64 out) {
     },
     faults: &[
         ("            completion_wait(&sh.full[b], round & 1);\n", "", "of the shared variable `sh`"),
-        ("completion_wait(&sh.full[b], round & 1);", "completion_wait(&sh.full[b], 0);", "of the shared variable `sh`|arrivals at a completion|deadlock"),
-        ("completion_wait(&sh.full[b], round & 1);", "completion_wait(&sh.full[b], round & 1 ^ 1);", "of the shared variable `sh`|arrivals at a completion|deadlock"),
+        ("completion_wait(&sh.full[b], round & 1);", "completion_wait(&sh.full[b], 0);", "of the shared variable `sh`|arrivals at a completion|deadlock|has looked"),
+        ("completion_wait(&sh.full[b], round & 1);", "completion_wait(&sh.full[b], round & 1 ^ 1);", "of the shared variable `sh`|arrivals at a completion|deadlock|has looked"),
         ("            completion_wait(&sh.empty[b], (round & 1) ^ 1);\n", "", "of the shared variable `sh`|arrivals at a completion"),
         ("            completion_arrive(&sh.empty[b]);\n", "", "deadlock"),
         ("completion_init(&sh.empty[i], 64)", "completion_init(&sh.empty[i], 63)", "of the shared variable `sh`|arrivals at a completion"),
