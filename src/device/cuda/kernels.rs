@@ -17,6 +17,12 @@ macro_rules! unit {
         unit!(@ $name: "abi.cuh" "machine.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh"
             $($source)+)
     };
+    // One whose warps have roles.
+    ($name:literal with roles: $($source:literal)+) => {
+        unit!(@ $name: "abi.cuh" "machine.cuh" "roles.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh"
+            "row.cuh" "output.cuh" "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "pipe.cuh"
+            "lead.cuh" "draw.cuh" $($source)+)
+    };
     (@ $name:literal: $($source:literal)+) => {
         Unit { name: $name, sources: &[$( include_str!(concat!("../../../cuda/", $source)) ),+] }
     };
@@ -32,12 +38,15 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("select_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f32.cu"),
     unit!("select_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f16.cu"),
     unit!("select_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_bf16.cu"),
-    unit!("sample_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_f32.cu"),
-    unit!("sample_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_f16.cu"),
-    unit!("sample_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_bf16.cu"),
+    unit!("sample_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "sample_tile.cuh" "sample_f32.cu"),
+    unit!("sample_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "sample_tile.cuh" "sample_f16.cu"),
+    unit!("sample_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "sample_tile.cuh" "sample_bf16.cu"),
     unit!("verify_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_f32.cu"),
     unit!("verify_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_f16.cu"),
     unit!("verify_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_bf16.cu"),
+    unit!("draw_f32" with roles: "draw_f32.cu"),
+    unit!("draw_f16" with roles: "draw_f16.cu"),
+    unit!("draw_bf16" with roles: "draw_bf16.cu"),
 ];
 
 type Kernel = (usize, &'static CStr);
