@@ -9,14 +9,17 @@ __device__ __forceinline__ void draw_rows(const RowBlock& b) {
     extern __shared__ __align__(128) unsigned char memory[];
     __shared__ Shared sh;
     __shared__ Pipe pipe;
+    // In shared memory, for each of its numbers would take a register of every role.
+    __shared__ Rows rows;
+    if (threadIdx.x == 0) rows = Rows::of<DTYPE>(b);
     start_pipe(pipe);
     allow_next_launch();
     wait_for_inputs();
-    Rows rows = Rows::of<DTYPE>(b);
-    if (threadIdx.x < FIRST_MASS) front<DTYPE>(b, pipe, memory, rows);
-    else if (threadIdx.x < FIRST_LEAD) sum_up<DTYPE>(b, pipe, memory, rows);
-    else if (threadIdx.x < FIRST_FEED) lead<DTYPE>(b, pipe, sh, rows);
-    else feed<DTYPE>(b, pipe, memory, rows);
+    u32 warp = threadIdx.x / 32;
+    if (warp < FIRST_MASS / 32) front<DTYPE>(b, pipe, memory, rows);
+    if (warp >= FIRST_MASS / 32 && warp < FIRST_LEAD / 32) sum_up<DTYPE>(b, pipe, memory, rows);
+    if (warp >= FIRST_LEAD / 32 && warp < FIRST_FEED / 32) lead<DTYPE>(b, pipe, sh, rows);
+    if (warp >= FIRST_FEED / 32) feed<DTYPE>(b, pipe, memory, rows);
     // Peers may still be sending to this block, or reading it.
     cluster_barrier();
 #endif

@@ -18,6 +18,9 @@ __device__ __noinline__ bool lead_draw(const RowBlock& b, Shared& sh, const Mail
                                           const Resolved& found, const Weight& weight, i32 status, u64 bits) {
     typedef Copy<DTYPE> C;
     typedef Element<DTYPE> E;
+    // A function that is called has lost sight of where its references lead.
+    __builtin_assume(__isShared(&sh));
+    __builtin_assume(__isShared(&mail));
     u32 parts = rows.blocks * MASS_WARPS;
     u64 own = thread_id() < parts ? mail.sums[thread_id()] : 0;
     u64 before = block_scan_before(sh, own);
@@ -56,8 +59,10 @@ __device__ __noinline__ bool lead_draw(const RowBlock& b, Shared& sh, const Mail
 // Draws from the candidates of a small top-k; false where they are too few or too many.
 __device__ __noinline__ bool lead_list(const RowBlock& b, Shared& sh, const Mail& mail, const Rows& rows, u64 row_index,
                                           const Params& params, const Weight& weight, i32 status, u64 bits) {
+    __builtin_assume(__isShared(&sh));
+    __builtin_assume(__isShared(&mail));
     u32 share = min(MAIL_CANDIDATES / rows.blocks, BLOCK_CANDIDATES);
-    u32 count = lane_id() < rows.blocks ? (u32)mail.facts[lane_id()] & 0x7fffffffu : 0;
+    u32 count = lane_id() < rows.blocks ? Fact{mail.facts[lane_id()]}.count() : 0;
     bool over = __any_sync(ALL_LANES, count > share);
     u32 through = warp_scan(count), n = __shfl_sync(ALL_LANES, through, 31);
     if (over || n < params.top_k || n > min(MAX_CANDIDATES, LEAD_THREADS)) return false;
@@ -81,29 +86,38 @@ __device__ __noinline__ bool lead_list(const RowBlock& b, Shared& sh, const Mail
 // them share a key.
 __device__ __noinline__ bool lead_cut(const RowBlock& b, Shared& sh, const Mail& mail, const Rows& rows, u64 row_index,
                                          u32 which, const Params& params, const Weight& weight, i32 status, u64 bits) {
+    __builtin_assume(__isShared(&sh));
+    __builtin_assume(__isShared(&mail));
     u32 parts = rows.blocks * MASS_WARPS;
     u64 most = 0;
     for (u32 i = lane_id(); i < parts; i += 32) most = max(most, mail.sums[i]);
     if (warp_max(most) > rows.list_length) return false;
     u64 limit = multiply_shift(mail.whole, params.top_p, 32);
-    // Calls f(part, key, id, value) for every listed token; a warp's parts are its own.
-    auto each = [&](auto f) {
+    // Calls f(key, id, k) for the tokens of eight parts, the k-th of them given to this warp each, then `done(part, k)`; eight
+    // loads a lane are under way at a time.
+    constexpr u32 AT_ONCE = 8, WARPS = LEAD_THREADS / 32;
+    auto each = [&](auto f, auto done) {
 #pragma unroll 1
-        for (u32 part = warp_id(); part < parts; part += LEAD_THREADS / 32) {
-            const u64* list = rows.list(rows.rank, which, part);
-            u32 count = (u32)mail.sums[part];
-#pragma unroll 2
-            for (u32 i = lane_id(); i < count; i += 32) {
-                u64 x = __ldcg(list + i);
-                f(part, (u32)(x >> 32), ~(u32)x);
+        for (u32 first = warp_id(); first < parts; first += WARPS * AT_ONCE) {
+            u32 part = first + (lane_id() & (AT_ONCE - 1)) * WARPS;
+            u32 count = part < parts ? (u32)mail.sums[part] : 0, longest = __reduce_max_sync(ALL_LANES, count);
+            const u64* list = rows.list(rows.rank, which, first);
+#pragma unroll 1
+            for (u32 i = lane_id(); i < (longest + 31) / 32 * 32; i += 32) {
+                u64 x[AT_ONCE];
+                for (u32 k = 0; k < AT_ONCE; k++)
+                    x[k] = i < __shfl_sync(ALL_LANES, count, k) ? __ldcg(list + k * WARPS * rows.list_length + i) : 0;
+                for (u32 k = 0; k < AT_ONCE; k++)
+                    if (x[k] != 0) f((u32)(x[k] >> 32), ~(u32)x[k], k);
             }
+            for (u32 k = 0; k < AT_ONCE; k++)
+                if (first + k * WARPS < parts) done(first + k * WARPS, k);
         }
     };
+    auto nothing = [](u32, u32) {};
     // Bins over the keys that are left, by mass; twice at most.
     u64 ahead = 0;
-    u32 low = 0xffffffffu, high = key_of(weight.max), inside = 0;
-    each([&](u32, u32 key, u32) { low = min(low, key); });
-    low = ~(u32)block_max(sh, ~low);
+    u32 low = (u32)mail.lowest, high = key_of(weight.max), inside = 0;
 #pragma unroll 1
     for (u32 level = 0;; level++) {
         if (level == 2) return false;
@@ -112,7 +126,7 @@ __device__ __noinline__ bool lead_cut(const RowBlock& b, Shared& sh, const Mail&
         for (u32 p = 0; p < 3; p++) sh.cut.pieces[p][thread_id()] = 0;
         sh.cut.tokens[thread_id()] = 0;
         team_barrier();
-        each([&](u32, u32 key, u32) {
+        each([&](u32 key, u32, u32) {
             if (key < low || key > high) return;
             u32 bin = (key - low) >> shift;
             u64 m = weight.amount(value_of_key(key));
@@ -120,7 +134,7 @@ __device__ __noinline__ bool lead_cut(const RowBlock& b, Shared& sh, const Mail&
             atomicAdd(&sh.cut.pieces[0][bin], (u32)m & 0x3fffu);
             atomicAdd(&sh.cut.pieces[1][bin], (u32)(m >> 14) & 0x3fffu);
             atomicAdd(&sh.cut.pieces[2][bin], (u32)(m >> 28));
-        });
+        }, nothing);
         team_barrier();
         // A thread a bin, the highest first.
         u32 bin = MASS_BINS - 1 - thread_id(), tokens = sh.cut.tokens[bin];
@@ -139,9 +153,9 @@ __device__ __noinline__ bool lead_cut(const RowBlock& b, Shared& sh, const Mail&
     }
     if (thread_id() == 0) sh.candidates = 0;
     team_barrier();
-    each([&](u32, u32 key, u32 id) {
+    each([&](u32 key, u32 id, u32) {
         if (key >= low && key <= high) sh.list.order[atomicAdd(&sh.candidates, 1u)] = (u64)key << 32 | ~id;
-    });
+    }, nothing);
     team_barrier();
     order_candidates(sh, inside);
     u64 x = sh.list.order[thread_id() < inside ? thread_id() : 0];
@@ -153,19 +167,13 @@ __device__ __noinline__ bool lead_cut(const RowBlock& b, Shared& sh, const Mail&
     // The kept masses of the parts, and the part the draw falls into; a part's list is no longer than the lead has threads.
     auto kept_mass = [&](u32 key, u32 id) -> u64 { return cut.has(key, id) ? weight.kept_mass(value_of_key(key)) : 0; };
     team_barrier();
-#pragma unroll 1
-    for (u32 part = warp_id(); part < parts; part += LEAD_THREADS / 32) {
-        const u64* list = rows.list(rows.rank, which, part);
-        u32 count = (u32)mail.sums[part];
-        own = 0;
-#pragma unroll 2
-        for (u32 i = lane_id(); i < count; i += 32) {
-            u64 y = __ldcg(list + i);
-            own += kept_mass((u32)(y >> 32), ~(u32)y);
-        }
-        own = warp_sum(own);
-        if (lane_id() == 0) sh.list.masses[part] = own;
-    }
+    u64 sums[AT_ONCE] = {};
+    each([&](u32 key, u32 id, u32 k) { sums[k] += kept_mass(key, id); },
+         [&](u32 part, u32 k) {
+             u64 sum = warp_sum(sums[k]);
+             if (lane_id() == 0) sh.list.masses[part] = sum;
+             sums[k] = 0;
+         });
     team_barrier();
     own = thread_id() < parts ? sh.list.masses[thread_id()] : 0;
     before = block_scan_before(sh, own);
@@ -214,20 +222,21 @@ __device__ __noinline__ void lead(const RowBlock& b, Pipe& pipe, Shared& sh, con
         u64 row_index = rows.first + (u64)j * rows.step;
         u32 which = turn & 1, parity = turn / MAILS & 1;
         const Mail& mail = pipe.mails[which];
-        if (thread_id() == 0) completion_expect(&pipe.mailed[which], (rows.blocks * (MASS_WARPS + 1) + 1) * 8);
+        if (thread_id() == 0) completion_expect(&pipe.mailed[which], (rows.blocks * (MASS_WARPS + 1) + 2) * 8);
         Resolved found = resolve(b, row_index);
-        u32 need = pipe_need(found.params, b.vocab, rows.blocks);
-        Road road = road_of(b, row_index, found, need, rows.list_length);
         u64 bits = 0;
-        if (road != ROAD_ANY) bits = draw_bits(b, row_index, row_index, 0, found.params.seed, SD_CASE_FRESH);
+        if (found.state == ROW_LIVE && b.positions != 0)
+            bits = draw_bits(b, row_index, row_index, 0, found.params.seed, SD_CASE_FRESH);
         completion_wait(&pipe.mailed[which], parity);
         u32 share = min(MAIL_CANDIDATES / rows.blocks, BLOCK_CANDIDATES);
-        u64 fact = lane_id() < rows.blocks ? mail.facts[lane_id()] : 0;
-        u32 listed = __reduce_add_sync(ALL_LANES, min((u32)fact & 0x7fffffffu, share));
+        u32 listed = lane_id() < rows.blocks ? min(Fact{mail.facts[lane_id()]}.count(), share) : 0;
+        listed = __reduce_add_sync(ALL_LANES, listed);
         if (thread_id() == 0) completion_expect(&pipe.listed[which], listed * 8);
         completion_wait(&pipe.listed[which], parity);
-        float max = __uint_as_float(__shfl_sync(ALL_LANES, (u32)(fact >> 32), 0));
-        bool nan = (__shfl_sync(ALL_LANES, (u32)fact, 0) >> 31) != 0;
+        Fact fact = {mail.facts[0]};
+        float max = fact.max();
+        bool nan = fact.nan();
+        Road road = fact.road();
         i32 status = (nan ? SD_STATUS_NAN_LOGITS : 0) | (max == PLUS_INF ? SD_STATUS_INF_LOGITS : 0);
         // -0, so that a token of either zero is +0 away from it, as the first of the largest tokens is from itself.
         max = max == 0.0f ? -0.0f : max;

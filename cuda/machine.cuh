@@ -82,14 +82,16 @@ __device__ __forceinline__ void completion_expect(u64* at, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(at)), "r"(bytes) : "memory");
 }
 
-// Waits for the end of a phase, counted from 0; `parity` is its lowest bit. What peers pushed is seen afterwards.
+// Waits for the end of a phase, counted from 0; `parity` is its lowest bit. What peers pushed is seen afterwards. A thread is
+// put aside until then, or for as long as the hint says: without one it would ask again and again, in other warps' time.
 __device__ __forceinline__ void completion_wait(u64* at, u32 parity = 0) {
+    constexpr u32 HINT_NS = 20000;
     u32 done;
     do {
-        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2, %3;\n\t"
                      "selp.u32 %0, 1, 0, p;\n\t}"
                      : "=r"(done)
-                     : "r"(shared_address(at)), "r"(parity)
+                     : "r"(shared_address(at)), "r"(parity), "r"(HINT_NS)
                      : "memory");
     } while (!done);
 }

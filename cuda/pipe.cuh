@@ -51,13 +51,26 @@ constexpr u32 LANE_LIST = 24;
 // Rows whose octaves are added up at a time.
 constexpr u32 WEIGHINGS = 4;
 
+// What a block says of a row in one word: the maximum, whether there was a NaN, the road, the number of its candidates.
+struct Fact {
+    u64 word;
+
+    static __device__ __forceinline__ Fact of(float max, u32 nan, Road road, u32 count) {
+        return Fact{(u64)__float_as_uint(max) << 32 | nan << 31 | road << 29 | count};
+    }
+    __device__ __forceinline__ float max() const { return __uint_as_float((u32)(word >> 32)); }
+    __device__ __forceinline__ bool nan() const { return ((u32)word >> 31) != 0; }
+    __device__ __forceinline__ Road road() const { return (Road)((u32)word >> 29 & 3); }
+    __device__ __forceinline__ u32 count() const { return (u32)word & 0x1fffffffu; }
+};
+
 // What the blocks send to the lead of a row.
 struct Mail {
     // Of every mass warp of the cluster: its mass, or how many tokens it has listed.
     u64 sums[MAX_BLOCKS * MASS_WARPS];
-    // Mass of the row, where its tokens are listed.
-    u64 whole;
-    // Of every block: the maximum as bits, whether there was a NaN, the number of candidates.
+    // Where tokens are listed: mass of the row; a key that none of them is below.
+    u64 whole, lowest;
+    // Of every block: see Fact.
     u64 facts[MAX_BLOCKS];
     u64 candidates[MAIL_CANDIDATES];
 };
@@ -153,7 +166,7 @@ __device__ __forceinline__ Road road_of(const RowBlock& b, u64 row_index, const 
 
 // One warp: resolves the rows and starts their copies.
 template <u32 DTYPE>
-__device__ __noinline__ void feed(const RowBlock& b, Pipe& pipe, unsigned char* memory, const Rows& rows) {
+__device__ __forceinline__ void feed(const RowBlock& b, Pipe& pipe, unsigned char* memory, const Rows& rows) {
     for (u32 j = 0, slot = 0, parity = 1; j < rows.count; j++) {
         u64 row_index = rows.first + (u64)j * rows.step;
         Resolved found = resolve(b, row_index);
@@ -191,7 +204,7 @@ __device__ __noinline__ void feed(const RowBlock& b, Pipe& pipe, unsigned char* 
 
 // Three warps: the maximum of a row as it arrives, and a bound that `need` tokens of the block reach.
 template <u32 DTYPE>
-__device__ __noinline__ void front(const RowBlock& b, Pipe& pipe, unsigned char* memory, const Rows& rows) {
+__device__ __forceinline__ void front(const RowBlock& b, Pipe& pipe, unsigned char* memory, const Rows& rows) {
     u32 warp = threadIdx.x / 32;
     Hands hands = {threadIdx.x, FRONT_THREADS};
     cluster_wait_started();
@@ -244,11 +257,30 @@ __device__ __noinline__ void front(const RowBlock& b, Pipe& pipe, unsigned char*
     }
 }
 
-// Collects this warp's tokens at or above `bound` into the block's list, in no particular order; the count may pass what
-// the list holds.
+// This block's candidates: the tokens at or above a value, in no particular order; the count may pass what the list holds.
+struct Collector {
+    u64* found;
+    u32* count;
+    float lowest;
+
+    // Takes those of four neighbouring values.
+    template <class C>
+    __device__ __forceinline__ void see(const C& copy, u32 place, const float* x) const {
+        if (fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3])) < lowest) return;
+#pragma unroll 1
+        for (u32 e = 0; e < 4; e++) {
+            float y = copy.value(place + e);
+            u32 index = place + e - copy.lead;
+            if (!(y >= lowest) || index >= copy.len) continue;
+            u32 at = atomicAdd(count, 1u);
+            if (at < BLOCK_CANDIDATES) found[at] = (u64)key_of(y) << 32 | ~index;
+        }
+    }
+};
+
+// Collects among a warp's part.
 template <class C>
-__device__ __noinline__ void collect_into(u64* found, u32* count, const C copy, u32 warp, u32 bound) {
-    float lowest = value_of_key(bound);
+__device__ __forceinline__ void collect(const Collector& collector, const C& copy, u32 warp) {
     u32 place, end;
     copy.part_of(warp, &place, &end);
     place += lane_id() * 4;
@@ -256,13 +288,7 @@ __device__ __noinline__ void collect_into(u64* found, u32* count, const C copy, 
     for (; place < end; place += 128) {
         float x[4];
         copy.load4(place, x);
-        if (fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3])) < lowest) continue;
-        for (u32 e = 0; e < 4; e++) {
-            u32 index = place + e - copy.lead;
-            if (!(x[e] >= lowest) || index >= copy.len) continue;
-            u32 at = atomicAdd(count, 1u);
-            if (at < BLOCK_CANDIDATES) found[at] = (u64)key_of(x[e]) << 32 | ~index;
-        }
+        collector.see(copy, place, x);
     }
 }
 
@@ -271,12 +297,13 @@ struct Turn {
     u32 j, slot, lead, number;
     float max;
     u32 nan;
+    Road road;
 };
 
 // Sends what a mass warp knows of a row to its lead: a number, and from the first warp of each block the block's: its
 // candidates, or for a row whose tokens are listed its mass.
 __device__ __forceinline__ void send(Pipe& pipe, const Rows& rows, const Turn& turn, u32 warp, u64 number, bool lists,
-                                     u64 whole) {
+                                     u64 whole, u32 lowest) {
     u32 mail = turn.number & 1;
     if (turn.number >= MAILS) completion_wait(&pipe.credit[turn.lead][mail], (turn.number / MAILS - 1) & 1);
     Mail& to = pipe.mails[mail];
@@ -285,9 +312,12 @@ __device__ __forceinline__ void send(Pipe& pipe, const Rows& rows, const Turn& t
     u32 half = turn.j & 1, share = min(MAIL_CANDIDATES / rows.blocks, BLOCK_CANDIDATES);
     u32 count = lists ? 0 : pipe.found_count[half];
     if (lane_id() == 0) {
-        u64 fact = (u64)__float_as_uint(turn.max) << 32 | turn.nan << 31 | count;
-        push(turn.lead, &to.facts[rows.rank], fact, &pipe.mailed[mail]);
-        if (rows.rank == turn.lead) push(turn.lead, &to.whole, whole, &pipe.mailed[mail]);
+        Fact fact = Fact::of(turn.max, turn.nan, turn.road, count);
+        push(turn.lead, &to.facts[rows.rank], fact.word, &pipe.mailed[mail]);
+        if (rows.rank == turn.lead) {
+            push(turn.lead, &to.whole, whole, &pipe.mailed[mail]);
+            push(turn.lead, &to.lowest, lowest, &pipe.mailed[mail]);
+        }
     }
     if (count == 0) return;
     for (u32 i = lane_id(); i < min(count, share); i += 32)
@@ -296,14 +326,9 @@ __device__ __forceinline__ void send(Pipe& pipe, const Rows& rows, const Turn& t
     if (lane_id() == 0) pipe.found_count[half] = 0;
 }
 
-template <class C>
-__device__ __noinline__ u64 mass_of_line(const C copy, float max, const Line& line, u32 warp) {
-    return mass_of_part(copy, Weight{max, line.scale, line.lowest}, warp);
-}
-
 // Mass of this thread's share of a warp's part, which is also added up by octaves, truncated.
 template <class C>
-__device__ __noinline__ u64 mass_by_octaves(const C copy, float max, float scale, u32 warp, u32* octaves) {
+__device__ __forceinline__ u64 mass_by_octaves(const C copy, float max, float scale, u32 warp, u32* octaves) {
     u32 place, end, bins = shared_address(octaves) + (lane_id() & (SPREAD - 1)) * 4;
     copy.part_of(warp, &place, &end);
     u64 own = 0;
@@ -353,8 +378,10 @@ __device__ __forceinline__ void weigh_octaves(Pipe& pipe, const Rows& rows, u32 
 
 // Lists this warp's tokens of a row that may lie within top-p, in no particular order, and sends their number to the lead.
 template <u32 DTYPE>
-__device__ __noinline__ void list_above(const RowBlock& b, Pipe& pipe, unsigned char* memory, const Rows& rows,
+__device__ __forceinline__ void list_above(const RowBlock& b, Pipe& pipe, unsigned char* memory, const Rows& rows,
                                            const Turn& turn, u32 warp, u32 weighing) {
+    // A function that is called has lost sight of where its references lead.
+    __builtin_assume(__isShared(&pipe));
     const Line line = pipe.lines[turn.slot];
     u64 whole = warp_sum(lane_id() < rows.blocks ? pipe.masses[weighing][lane_id()] : 0);
     u64 limit = multiply_shift(whole, line.top_p, 32);
@@ -365,6 +392,7 @@ __device__ __noinline__ void list_above(const RowBlock& b, Pipe& pipe, unsigned 
     if (warp == 0) pipe.octaves[weighing][lane_id()] = 0;
     u32 part = rows.rank * MASS_WARPS + warp, count = 0;
     u64* list = rows.list(turn.lead, turn.number & 1, part);
+    float lowest = MINUS_INF;
     if (past == 0) {
         // More lies below the last octave than top-p leaves out: too much for a list.
         count = rows.list_length + 1;
@@ -373,7 +401,7 @@ __device__ __noinline__ void list_above(const RowBlock& b, Pipe& pipe, unsigned 
         // Half an octave further, for the octave is one of rounded exponents; rounded away from the maximum, and a little
         // further still: what is not wanted in the list does no harm there.
         float exponent = -(float)(__ffs((i32)past) - 1) - 0.5f;
-        float lowest = __fadd_rd(turn.max, __fmul_rn(__fdiv_rn(exponent, line.scale), 1.001f));
+        lowest = __fadd_rd(turn.max, __fmul_rn(__fdiv_rn(exponent, line.scale), 1.001f));
         u32 place, end, own = 0;
         copy.part_of(warp, &place, &end);
         u16* places = pipe.places[warp] + lane_id();
@@ -409,7 +437,7 @@ __device__ __noinline__ void list_above(const RowBlock& b, Pipe& pipe, unsigned 
         __threadfence();
     }
     __syncwarp();
-    send(pipe, rows, turn, warp, count, true, whole);
+    send(pipe, rows, turn, warp, count, true, whole, key_of(lowest));
 }
 
 // Eight warps: the masses of a row whose maximum is known, and its candidates; then, for the row before it, the list of what
@@ -418,9 +446,11 @@ template <u32 DTYPE>
 __device__ __noinline__ void sum_up(const RowBlock& b, Pipe& pipe, unsigned char* memory, const Rows& rows) {
     u32 warp = (threadIdx.x - FIRST_MASS) / 32;
     cluster_wait_started();
-    Turn turn = {0, 0, 0, 0, MINUS_INF, 0};
+    Turn turn = {0, 0, 0, 0, MINUS_INF, 0, ROAD_ANY};
     u32 parity = 0, entry = 0, entry_parity = 0;
-    Turn weighed;
+    // Of the row before.
+    float weighed_max = MINUS_INF;
+    u32 weighed_nan = 0;
     bool waiting = false;
     u32 weighing = 0, listing = 0, listing_parity = 0;
     for (u32 j = 0; j < rows.count || waiting; j++) {
@@ -434,14 +464,19 @@ __device__ __noinline__ void sum_up(const RowBlock& b, Pipe& pipe, unsigned char
             turn.max = value_of_key(__reduce_max_sync(ALL_LANES, (u32)(x >> 32)));
             turn.nan = __reduce_or_sync(ALL_LANES, (u32)x & 1);
             u32 bound = __reduce_min_sync(ALL_LANES, (u32)x & ~1u);
+            turn.road = line.road;
             cuts = line.road == ROAD_CUT;
             u64 own = 0;
             if (line.live && turn.max != MINUS_INF) {
                 Copy<DTYPE> copy(memory + turn.slot * rows.slot_bytes, line.values, b.vocab);
                 if (cuts && turn.max != PLUS_INF)
                     own = mass_by_octaves(copy, turn.max, line.scale, warp, pipe.own_octaves[j & 1]);
-                if (line.masses) own = mass_of_line(copy, turn.max, line, warp);
-                if (line.need != 0) collect_into(pipe.found[j & 1], &pipe.found_count[j & 1], copy, warp, bound);
+                Collector collector = {pipe.found[j & 1], &pipe.found_count[j & 1], value_of_key(bound)};
+                auto see = [&](u32 place, const float* x) { collector.see(copy, place, x); };
+                Weight weight = {turn.max, line.scale, line.lowest};
+                if (line.masses && line.need != 0) own = mass_of_part(copy, weight, warp, see);
+                else if (line.masses) own = mass_of_part(copy, weight, warp);
+                else if (line.need != 0) collect(collector, copy, warp);
             }
             own = warp_sum(own);
             __syncwarp();
@@ -452,15 +487,17 @@ __device__ __noinline__ void sum_up(const RowBlock& b, Pipe& pipe, unsigned char
             // Candidates and octaves are complete; and those of two rows ago are sent, as their senders have been here since.
             named_barrier(MASS_BARRIER, MASS_THREADS);
             if (cuts) weigh_octaves(pipe, rows, j & 1, weighing);
-            else send(pipe, rows, turn, warp, own, false, 0);
+            else send(pipe, rows, turn, warp, own, false, 0, 0);
         }
         if (waiting) {
             completion_wait(&pipe.weighed[listing], listing_parity);
+            Turn weighed = {j - 1, (turn.slot == 0 ? rows.slots : turn.slot) - 1, (turn.lead == 0 ? rows.blocks : turn.lead) - 1,
+                            turn.number - (turn.lead == 0 ? 1 : 0), weighed_max, weighed_nan, ROAD_CUT};
             list_above<DTYPE>(b, pipe, memory, rows, weighed, warp, listing);
             if (++listing == WEIGHINGS) listing = 0, listing_parity ^= 1;
         }
         waiting = cuts;
-        weighed = turn;
+        weighed_max = turn.max, weighed_nan = turn.nan;
         if (cuts && ++weighing == WEIGHINGS) weighing = 0;
         if (++turn.slot == rows.slots) turn.slot = 0, parity ^= 1;
         if (++entry == 2 * rows.slots) entry = 0, entry_parity ^= 1;

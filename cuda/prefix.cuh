@@ -25,9 +25,14 @@ struct Weight {
     }
 };
 
-// Mass of this thread's share of a warp's part, its own if not said otherwise, over all tokens.
-template <class C>
-__device__ __forceinline__ u64 mass_of_part(const C& copy, const Weight& weight, u32 warp = warp_id()) {
+struct SeeNothing {
+    __device__ __forceinline__ void operator()(u32, const float*) const {}
+};
+
+// Mass of this thread's share of a warp's part, its own if not said otherwise, over all tokens; `see(place, values)` is shown
+// every four of them on the way.
+template <class C, class See = SeeNothing>
+__device__ __forceinline__ u64 mass_of_part(const C& copy, const Weight& weight, u32 warp = warp_id(), See see = See()) {
     u32 place, end;
     copy.part_of(warp, &place, &end);
     place += lane_id() * 4;
@@ -39,6 +44,7 @@ __device__ __forceinline__ u64 mass_of_part(const C& copy, const Weight& weight,
         if (place < end) copy.load4(place, next);
 #pragma unroll 1
         while (place < end) {
+            see(place, next);
             float x[4];
             for (u32 e = 0; e < 4; e++) x[e] = __fmul_rn(__fsub_rn(next[e], max), scale);
             place += 128;
@@ -53,8 +59,8 @@ __device__ __forceinline__ u64 mass_of_part(const C& copy, const Weight& weight,
         for (; place < end; place += 128) {
             float x[4];
             copy.load4(place, x);
-#pragma unroll 1
-            for (u32 e = 0; e < 4; e++) own += weight.kept_mass(copy.value(place + e));
+            see(place, x);
+            for (u32 e = 0; e < 4; e++) own += weight.kept_mass(x[e]);
         }
     }
     return own;

@@ -121,6 +121,8 @@ struct Copy {
     }
 
     __device__ __forceinline__ void load4(u32 place, float* x) const {
+        // A function that is called has lost sight of where its pointers point.
+        __builtin_assume(__isShared(tile));
         if constexpr (sizeof(Bits) == 4) {
             float4 v = *(const float4*)(tile + (place - first_place));
             x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
@@ -130,7 +132,10 @@ struct Copy {
         }
     }
 
-    __device__ __forceinline__ float value(u32 place) const { return E::widen(tile[place - first_place]); }
+    __device__ __forceinline__ float value(u32 place) const {
+        __builtin_assume(__isShared(tile));
+        return E::widen(tile[place - first_place]);
+    }
 
     // This thread's maximum over [from, to), NaN if it sees one.
     __device__ __forceinline__ float max_over(u32 from, u32 to, Hands hands) const {
@@ -138,9 +143,9 @@ struct Copy {
         u32 stride = hands.all * 4;
 #pragma unroll 1
         for (u32 place = from + hands.own * 4; place < to; place += 4 * stride) {
-            // Four loads under way at a time; what lies past the end is the last again.
+            // Four loads under way at a time; in place of what lies past the end, this thread's first again.
             float x[4][4];
-            for (u32 i = 0; i < 4; i++) load4(min(place + i * stride, to - 4), x[i]);
+            for (u32 i = 0; i < 4; i++) load4(place + i * stride < to ? place + i * stride : place, x[i]);
             for (u32 i = 0; i < 4; i++)
                 for (u32 e = 0; e < 4; e++) m[e] = max_or_nan(m[e], x[i][e]);
         }
