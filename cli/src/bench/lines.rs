@@ -95,3 +95,30 @@ fn draw(text: &mut String, panel: &[&Figure], top: f64) {
         ));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::rows::{Character, Type};
+
+    #[test]
+    fn a_panel_for_every_kind_of_row_and_a_line_for_every_step() {
+        let figure = |step: &str, rows, character| Figure {
+            step: step.to_owned(),
+            character,
+            dtype: Type::F32,
+            rows,
+            vocab: 1000,
+            inputs: 4,
+            times: vec![9.0, 10.0, 11.0],
+            read: 5.0,
+        };
+        let normal = [("a", 1), ("a", 64), ("b <c>", 1), ("b <c>", 64)].map(|(step, rows)| figure(step, rows, Character::Normal));
+        let chart = svg("t & t", &normal.into_iter().chain([figure("a", 384, Character::Equal)]).collect::<Vec<_>>());
+        // Two steps and the read of the one, one step and the read of the other.
+        assert_eq!(chart.matches("<polyline").count(), 5);
+        assert_eq!(chart.matches("<circle").count(), 3 * 2 + 2);
+        assert!(chart.contains("b &lt;c&gt;") && chart.contains("t &amp; t") && !chart.contains("NaN"));
+        assert!(chart.contains("f32 logits, V = 1000, equal rows"));
+    }
+}
