@@ -111,8 +111,13 @@ fn steps(c: &mut Criterion) {
     let top_p = SamplingParams { top_p: 0.9, ..plain.clone() };
     let first = SamplingParams { top_k: 50, filter_order: FilterOrder::TopKFirst, ..top_p.clone() };
     let argmax = SamplingParams { top_k: 1, ..plain.clone() };
-    let mixes =
-        [("argmax", argmax, 0), ("temperature", plain.clone(), 0), ("top_p", top_p, 0), ("top_k_first", first, 0), ("select_1024", plain, 1024)];
+    let mixes = [
+        ("argmax", argmax, 0),
+        ("temperature", plain.clone(), 0),
+        ("top_p", top_p, 0),
+        ("top_k_first", first, 0),
+        ("select_1024", plain, 1024),
+    ];
     for (name, params, columns) in mixes {
         for rows in [1, 64, 512] {
             bench.step(c, name, rows, &params, columns).expect("a step");

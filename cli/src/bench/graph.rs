@@ -83,7 +83,14 @@ impl Bench<'_> {
                         bar.set_message(format!("{rows} x {vocab} {dtype}, {character} rows"));
                         let sources = Sources { inputs: &inputs, drafts: None };
                         let name = |mix: Mix| mix.to_string();
-                        figures.extend(self.turns(&stream, &sample, rows as usize, &sources, (character, dtype), &name)?);
+                        figures.extend(self.turns(
+                            &stream,
+                            &sample,
+                            rows as usize,
+                            &sources,
+                            (character, dtype),
+                            &name,
+                        )?);
                         bar.inc(1);
                     }
                 }
@@ -218,7 +225,8 @@ mod tests {
         let device: Arc<dyn Device> = Arc::new(CpuDevice::with_threads(1));
         let at = DeviceBuffer::new(&device, 1).unwrap();
         let read = Noting { device: Arc::clone(&device), at, asked: RefCell::default() };
-        let arguments = arguments(&["--row", "normal,equal,peaked,spike,sorted,few,masked,minus-inf", "--dtype", "f32,bf16"]);
+        let arguments =
+            arguments(&["--row", "normal,equal,peaked,spike,sorted,few,masked,minus-inf", "--dtype", "f32,bf16"]);
         let bench = Bench { device: &device, read: &read, arguments: &arguments, repeat: 2 };
         let figures = bench.measure(&Mix::GPU, &ProgressBar::hidden()).map_err(|failure| failure.0).unwrap();
         // Nine mixes over eight kinds, two types and two sizes; three verifications with two fates over two types.
@@ -239,9 +247,8 @@ mod tests {
         let rows = 30;
         for fate in Fate::ALL {
             let pool = Pool::new(fate, VOCAB);
-            let of_pool = |values: &[f32]| {
-                Inputs::of_pool(&device, &stream, (values, Type::F32, VOCAB), 4 * rows, rows).unwrap()
-            };
+            let of_pool =
+                |values: &[f32]| Inputs::of_pool(&device, &stream, (values, Type::F32, VOCAB), 4 * rows, rows).unwrap();
             let (inputs, distributions) = (of_pool(&pool.targets), of_pool(&pool.logprobs));
             let sources = Sources { inputs: &inputs, drafts: Some((&distributions, &pool)) };
             for mix in [Mix::OneHot, Mix::Rejection, Mix::RejectionTopKFirst] {

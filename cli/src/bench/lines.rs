@@ -10,9 +10,8 @@ const NAMES: f64 = 300.0;
 const HEIGHT: f64 = 340.0;
 const TOP: f64 = 60.0;
 const PANEL: f64 = HEIGHT + 80.0;
-const COLOURS: [&str; 10] = [
-    "#3b6ea5", "#c0504d", "#5b9a3c", "#8064a2", "#d98c2b", "#2b9aa0", "#a05b7f", "#7f7f2b", "#4f4f9f", "#8c5a3c",
-];
+const COLOURS: [&str; 10] =
+    ["#3b6ea5", "#c0504d", "#5b9a3c", "#8064a2", "#d98c2b", "#2b9aa0", "#a05b7f", "#7f7f2b", "#4f4f9f", "#8c5a3c"];
 
 /// The chart of all figures.
 pub fn svg(title: &str, all: &[Figure]) -> String {
@@ -53,7 +52,11 @@ fn draw(text: &mut String, panel: &[&Figure], top: f64) {
     for decade in low as i32..=high as i32 {
         let (at, label) = (y(10f64.powi(decade)), 10f64.powi(decade));
         put(format!("<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/>", LEFT + WIDTH));
-        put(format!("<text x=\"{}\" y=\"{:.1}\" fill=\"#555\" text-anchor=\"end\">{label}</text>", LEFT - 6.0, at + 4.0));
+        put(format!(
+            "<text x=\"{}\" y=\"{:.1}\" fill=\"#555\" text-anchor=\"end\">{label}</text>",
+            LEFT - 6.0,
+            at + 4.0
+        ));
     }
     let mut rows: Vec<usize> = panel.iter().map(|figure| figure.rows).collect();
     rows.sort_unstable();
@@ -61,7 +64,10 @@ fn draw(text: &mut String, panel: &[&Figure], top: f64) {
     let bottom = top + 24.0 + HEIGHT;
     for &rows in &rows {
         let at = x(rows);
-        put(format!("<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{:.1}\" y2=\"{bottom:.1}\" stroke=\"#eee\"/>", top + 24.0));
+        put(format!(
+            "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{:.1}\" y2=\"{bottom:.1}\" stroke=\"#eee\"/>",
+            top + 24.0
+        ));
         put(format!(
             "<text x=\"{at:.1}\" y=\"{:.1}\" fill=\"#555\" text-anchor=\"middle\">{rows}</text>",
             bottom + 16.0
@@ -69,7 +75,12 @@ fn draw(text: &mut String, panel: &[&Figure], top: f64) {
     }
     let mut names: Vec<&str> = panel.iter().map(|figure| figure.step.as_str()).collect();
     let mut seen = Vec::new();
-    names.retain(|name| !seen.contains(name) && { seen.push(*name); true });
+    names.retain(|name| {
+        !seen.contains(name) && {
+            seen.push(*name);
+            true
+        }
+    });
     let line = |mut points: Vec<(usize, f64)>, style: &str| {
         points.sort_by_key(|&(rows, _)| rows);
         points.dedup_by_key(|&mut (rows, _)| rows);
@@ -113,7 +124,8 @@ mod tests {
             times: vec![9.0, 10.0, 11.0],
             read: 5.0,
         };
-        let normal = [("a", 1), ("a", 64), ("b <c>", 1), ("b <c>", 64)].map(|(step, rows)| figure(step, rows, Character::Normal));
+        let normal = [("a", 1), ("a", 64), ("b <c>", 1), ("b <c>", 64)]
+            .map(|(step, rows)| figure(step, rows, Character::Normal));
         let chart = svg("t & t", &normal.into_iter().chain([figure("a", 384, Character::Equal)]).collect::<Vec<_>>());
         // Two steps and the read of the one, one step and the read of the other.
         assert_eq!(chart.matches("<polyline").count(), 5);

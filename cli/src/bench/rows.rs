@@ -228,7 +228,8 @@ pub fn values(character: Character, rows: usize, vocab: usize) -> Vec<f32> {
 /// The words of each row's mask, where rows of this character have one.
 pub fn mask(character: Character, rows: usize, vocab: usize) -> Option<Vec<i32>> {
     let words = vocab.div_ceil(32);
-    let word = |n: u64| (0..32).filter(|bit| splitmix64(17, 32 * n + bit).is_multiple_of(100)).fold(0, |w, bit| w | 1 << bit);
+    let word =
+        |n: u64| (0..32).filter(|bit| splitmix64(17, 32 * n + bit).is_multiple_of(100)).fold(0, |w, bit| w | 1 << bit);
     (character == Character::Masked).then(|| (0..(rows * words) as u64).map(word).collect())
 }
 
@@ -241,9 +242,11 @@ mod tests {
         let vocab = 5000;
         let of = |character| values(character, 2, vocab);
         assert!(of(Character::Sorted)[..vocab].is_sorted() && of(Character::Sorted)[0] < -6.0);
-        assert!([0, 1].iter().all(|&row| {
-            of(Character::Spike)[row * vocab..][..vocab].iter().filter(|&&x| x == 20.0).count() == 1
-        }));
+        assert!(
+            [0, 1].iter().all(|&row| {
+                of(Character::Spike)[row * vocab..][..vocab].iter().filter(|&&x| x == 20.0).count() == 1
+            })
+        );
         let mut few: Vec<u32> = of(Character::Few).iter().map(|x| x.to_bits()).collect();
         few.sort_unstable();
         few.dedup();

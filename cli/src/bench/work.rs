@@ -52,7 +52,8 @@ impl Work {
             stream.synchronize()?;
         }
         let limits = Limits { force_topk, verify: mix.verifies().is_some(), ..Limits::new(rows, vocab) };
-        let mut work = Work { sampler: Sampler::new(device, limits, &table)?, step: Step::default(), buffers: Vec::new() };
+        let mut work =
+            Work { sampler: Sampler::new(device, limits, &table)?, step: Step::default(), buffers: Vec::new() };
         let length = if mix.verifies().is_some() { DRAFTS + 1 } else { 1 };
         let requests = rows / length;
         let ints = |of: &dyn Fn(usize) -> usize, n: usize| (0..n).map(|i| of(i) as i32).collect::<Vec<i32>>();
