@@ -88,7 +88,7 @@ impl Seen {
     fn check(&self) {
         let differing: usize = self.outputs.values().map(|(_, differing)| differing).sum();
         assert_eq!(differing, 0, "elements that differ; the first: {:?}", self.first.first());
-        assert!(self.above_65536 * 100 <= self.rows.max(40_000) * 2, "{} rows above 65536", self.above_65536);
+        assert!(self.above_65536 * 100 <= self.rows.max(100 * ROWS), "{} rows above 65536", self.above_65536);
         for (what, &n) in self.met.iter().filter(|_| self.rows >= 20_000) {
             assert!(n * 4000 >= self.rows, "{what}: only {n} of {} rows", self.rows);
         }
@@ -158,6 +158,6 @@ fn the_steps_of_that_run_on_the_cpu_alone() {
     }
     for what in ["nan_logits", "inf_logits", "empty_row", "nan_draft", "bad_index", "masked", "columns", "drafts moved"]
     {
-        assert!(seen.met.get(what).is_some_and(|&n| n > 10), "{what}: {:?}", seen.met);
+        assert!(seen.met.get(what).is_some_and(|&n| n > 4), "{what}: {:?}", seen.met);
     }
 }
