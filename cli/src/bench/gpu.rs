@@ -24,9 +24,12 @@ impl Read for samedraw::device::cuda::PlainRead {
     }
 }
 
+/// A GPU and its plain read.
+pub type Opened = (Arc<dyn Device>, Box<dyn Read>);
+
 /// Opens the GPU called `name`.
 #[cfg(feature = "cuda")]
-pub fn open_with_read(name: &str) -> Result<(Arc<dyn Device>, Box<dyn Read>), Failure> {
+pub fn open_with_read(name: &str) -> Result<Opened, Failure> {
     use samedraw::device::cuda::{CudaDevice, PlainRead};
     let ordinal = open(name)?.info().ordinal;
     let device = Arc::new(CudaDevice::open(ordinal)?);
@@ -36,6 +39,6 @@ pub fn open_with_read(name: &str) -> Result<(Arc<dyn Device>, Box<dyn Read>), Fa
 
 /// Absent from this build; the device says so.
 #[cfg(not(feature = "cuda"))]
-pub fn open_with_read(name: &str) -> Result<(Arc<dyn Device>, Box<dyn Read>), Failure> {
+pub fn open_with_read(name: &str) -> Result<Opened, Failure> {
     Err(Failure(format!("{} has no plain read to compare with", open(name)?.info().name)))
 }
