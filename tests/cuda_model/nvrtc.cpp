@@ -10,6 +10,7 @@ struct Program {
 constexpr int COMPILATION_ERROR = 6;
 }  // namespace
 
+#pragma GCC visibility push(default)
 extern "C" {
 int nvrtcVersion(int* major, int* minor) {
     *major = 13;
@@ -62,3 +63,4 @@ int nvrtcGetCUBIN(void* p, char* out) {
     return 0;
 }
 }
+#pragma GCC visibility pop
