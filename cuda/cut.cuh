@@ -98,7 +98,7 @@ __device__ __noinline__ bool cut_lists(Shared& sh, const C copy, const WarpList 
             }
             __syncthreads();
             u32 own = sh.candidates;
-            if (threadIdx.x == 0 && own != 0) sh.owner = reserve(0, &sh.gathered, own);
+            if (threadIdx.x == 0) sh.owner = own != 0 ? reserve(0, &sh.gathered, own) : 0;
             __syncthreads();
             u32 first = (u32)sh.owner;
             for (u32 i = threadIdx.x; i < own * cluster_size(); i += blockDim.x)

@@ -86,8 +86,13 @@ pub(super) fn params(rng: &mut Rng, vocab: usize, greedy: bool, filters: bool) -
 
 /// A random case of `seed`; `verify` asks for drafts.
 pub fn random(seed: u64, verify: bool) -> Case {
+    random_of(seed, verify, None)
+}
+
+/// The same with a vocabulary of that size.
+pub fn random_of(seed: u64, verify: bool, of: Option<usize>) -> Case {
     let rng = &mut Rng::new(seed);
-    let vocab = vocab(rng);
+    let vocab = of.unwrap_or_else(|| vocab(rng));
     let most_rows = (CELLS / vocab).clamp(1, 24);
     let lengths: Vec<usize> = if verify {
         let mut lengths: Vec<usize> = (0..rng.within(1, 6)).map(|_| rng.within(1, 7)).collect();

@@ -129,7 +129,9 @@ void learn(Thread* thread, const ClockPtr& clock) {
 void touched(const void* at, size_t bytes, bool writes, bool atomic, u32 place) {
     Thread& thread = *self;
     auto p = (unsigned char*)at;
+    // Its own: its stack, and what it is told about itself.
     if (p >= thread.stack && p < thread.stack + STACK_BYTES) return;
+    if (p >= (unsigned char*)&thread && p < (unsigned char*)&thread + sizeof(ModelThread) && !writes) return;
     Block& block = *thread.in_block;
     Access who{thread.number, now->moment, place, 0, (unsigned char)atomic};
     if (p >= block.window && p < block.window + WINDOW) {
@@ -168,6 +170,11 @@ void touched(const void* at, size_t bytes, bool writes, bool atomic, u32 place) 
     std::string line = lines({place});
     fail("%s %zu bytes at %p, which is neither its block's shared memory nor device memory (%s)\n  %s", writes ? "writes" : "reads", bytes, at,
          describe_device((u64)at).c_str(), line.c_str());
+}
+
+void touched_peer(Block& peer, const void* at, size_t bytes, bool writes, bool atomic, u32 place) {
+    Access who{self->number, now->moment, place, 0, (unsigned char)atomic};
+    in_window(peer, at, bytes, writes, who, self, nullptr);
 }
 
 void arrived(const Async& a, u32 completion, u32 phases) {
@@ -224,6 +231,8 @@ void model_atomic(const void* at, unsigned bytes) {
     Gathered& here = said[(u64)at];
     thread.heard = joined(thread.heard, here.copy());
     here.add(thread.fenced);
+    // Whoever reads the sum has seen this addition, too.
+    here.add_thread(thread.number, now->moment++);
 }
 
 void model_fence(ModelFence) {

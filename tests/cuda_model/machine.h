@@ -100,24 +100,18 @@ __device__ __forceinline__ void push_add(u32 to, const u32* at, u32 x, const u64
     model_push(to, at, x, 4, MODEL_ADD, (const uint64_t*)completion);
 }
 
-__device__ __forceinline__ u32 reserve(u32 of, const u32* counter, u32 n) {
-    u32* remote = (u32*)model_peer(of, counter, 4, "reserve");
-    model_atomic(remote, 4);
-    u32 first = *remote;
-    *remote = first + n;
-    return first;
-}
+__device__ __forceinline__ u32 reserve(u32 of, const u32* counter, u32 n) { return (u32)model_peer_add(of, counter, 4, n); }
 
 __device__ __forceinline__ void completions_ready() {}
 __device__ __forceinline__ void yield_to_copies() {}
 
 template <class T>
 __device__ __forceinline__ T peer_load(u32 rank, const T* at) {
-    return *(const T*)model_peer(rank, at, sizeof(T), "peer_load");
+    return model_value<T>(model_peer_load(rank, at, sizeof(T)));
 }
 template <class T>
 __device__ __forceinline__ void peer_store(u32 rank, const T* at, T x) {
-    *(T*)model_peer(rank, at, sizeof(T), "peer_store") = x;
+    model_peer_store(rank, at, sizeof(T), model_bits<uint64_t>(x));
 }
 
 __device__ __forceinline__ void bulk_copy(void* to, u64 from, u32 bytes, u64* arrival) {

@@ -248,6 +248,7 @@ void tell(Gathered& to, Thread* thread);
 void learn(Thread* thread, const ClockPtr& clock);
 // An access by the running thread, or by what it began earlier.
 void touched(const void* at, size_t bytes, bool writes, bool atomic, u32 place);
+void touched_peer(Block& peer, const void* at, size_t bytes, bool writes, bool atomic, u32 place);
 void arrived(const Async& a, u32 completion, u32 phases);
 // A place in the kernel's code, and what the compiler knows of it.
 u32 place_of(const void* code);

@@ -132,7 +132,7 @@ void load(Module& module) {
     std::string arch = module.image.substr(0, module.image.find('\n'));
     std::string text = translate(module.image, &module.failed);
     if (!module.failed.empty()) return;
-    bool checks = from_env("SAMEDRAW_MODEL_CHECKS", "0") != "0";
+    bool checks = from_env("SAMEDRAW_MODEL_CHECKS", "1") != "0";
     char name[64];
     std::string headers;
     for (const char* file : {"kernel.h", "runtime.h", "collectives.h", "numbers.h", "machine.h"})

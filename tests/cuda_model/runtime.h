@@ -62,9 +62,11 @@ void* model_static_shared(unsigned site, size_t bytes, size_t align, const char*
 void* model_dynamic_shared(size_t align);
 unsigned model_dynamic_shared_bytes();
 
-// A shared address as a number, and the same place in block `rank`'s shared memory.
 unsigned model_shared_address(const void* at);
-void* model_peer(unsigned rank, const void* at, size_t bytes, const char* what);
+// The same place in block `rank`'s shared memory, `bytes` (4 or 8) of it. The addition is atomic and gives what was there.
+uint64_t model_peer_load(unsigned rank, const void* at, unsigned bytes);
+void model_peer_store(unsigned rank, const void* at, unsigned bytes, uint64_t value);
+uint64_t model_peer_add(unsigned rank, const void* at, unsigned bytes, uint64_t value);
 
 void model_completion_init(const uint64_t* at, unsigned arrivals);
 void model_completion_invalidate(const uint64_t* at);

@@ -86,6 +86,24 @@ unsigned char* at_peer(u32 rank, const void* at, size_t bytes, const char* what,
     return (*peer)->window + ((const unsigned char*)at - own.window);
 }
 
+namespace {
+
+// Memory of another block, which must not have ended.
+unsigned char* living_peer(u32 rank, const void* at, u32 bytes, const char* what, bool writes, bool atomic, u32 place) {
+    Block* peer;
+    unsigned char* there = at_peer(rank, at, bytes, what, &peer);
+    if (peer->alive == 0) fail("%s in block %u of the cluster, which has ended", what, rank);
+    if (now->checked) touched_peer(*peer, there, bytes, writes, atomic, place);
+    return there;
+}
+
+u64 get(const unsigned char* at, u32 bytes) {
+    u64 x = 0;
+    memcpy(&x, at, bytes);
+    return x;
+}
+
+}  // namespace
 }  // namespace model
 
 using namespace model;
@@ -124,10 +142,19 @@ unsigned model_shared_address(const void* at) {
     return (unsigned)((const unsigned char*)at - self->in_block->window);
 }
 
-void* model_peer(unsigned rank, const void* at, size_t bytes, const char* what) {
-    Block* peer;
-    unsigned char* there = at_peer(rank, at, bytes, what, &peer);
-    if (peer->alive == 0) fail("%s: block %u of the cluster has ended", what, rank);
-    return there;
+uint64_t model_peer_load(unsigned rank, const void* at, unsigned bytes) {
+    return get(living_peer(rank, at, bytes, "a load", false, false, place_of(__builtin_return_address(0))), bytes);
+}
+
+void model_peer_store(unsigned rank, const void* at, unsigned bytes, uint64_t value) {
+    memcpy(living_peer(rank, at, bytes, "a store", true, false, place_of(__builtin_return_address(0))), &value, bytes);
+}
+
+uint64_t model_peer_add(unsigned rank, const void* at, unsigned bytes, uint64_t value) {
+    if (now->random.one_in(8)) yield();
+    unsigned char* there = living_peer(rank, at, bytes, "an addition", true, true, place_of(__builtin_return_address(0)));
+    u64 old = get(there, bytes), sum = old + value;
+    memcpy(there, &sum, bytes);
+    return old;
 }
 }
