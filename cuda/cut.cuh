@@ -98,7 +98,7 @@ __device__ __noinline__ bool cut_lists(Shared& sh, const C copy, const WarpList 
             }
             team_barrier();
             u32 own = sh.candidates;
-            if (thread_id() == 0 && own != 0) sh.owner = reserve(0, &sh.gathered, own);
+            if (thread_id() == 0) sh.owner = own != 0 ? reserve(0, &sh.gathered, own) : 0;
             team_barrier();
             u32 first = (u32)sh.owner;
             for (u32 i = thread_id(); i < own * cluster_size(); i += thread_count())

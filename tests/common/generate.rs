@@ -53,7 +53,7 @@ fn logits(rng: &mut Rng, vocab: usize, kind: usize) -> Vec<f32> {
 }
 
 /// Parameters, at the edges of their ranges half the time.
-fn params(rng: &mut Rng, vocab: usize, greedy: bool, filters: bool) -> SamplingParams {
+pub(super) fn params(rng: &mut Rng, vocab: usize, greedy: bool, filters: bool) -> SamplingParams {
     let temperatures = [0.0, 1e-6, 9.9e-6, 1e-5, 0.05, 0.5, 0.7, 1.0, 1.0, 1.0, 2.5, 100.0, 1e30];
     let seed = rng.u64();
     let plain = SamplingParams { temperature: rng.pick(&temperatures), seq_seed: Some(seed), ..Default::default() };
@@ -86,8 +86,13 @@ fn params(rng: &mut Rng, vocab: usize, greedy: bool, filters: bool) -> SamplingP
 
 /// A random case of `seed`; `verify` asks for drafts.
 pub fn random(seed: u64, verify: bool) -> Case {
+    random_of(seed, verify, None)
+}
+
+/// The same with a vocabulary of that size.
+pub fn random_of(seed: u64, verify: bool, of: Option<usize>) -> Case {
     let rng = &mut Rng::new(seed);
-    let vocab = vocab(rng);
+    let vocab = of.unwrap_or_else(|| vocab(rng));
     let most_rows = (CELLS / vocab).clamp(1, 24);
     let lengths: Vec<usize> = if verify {
         let mut lengths: Vec<usize> = (0..rng.within(1, 6)).map(|_| rng.within(1, 7)).collect();

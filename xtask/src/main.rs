@@ -1,9 +1,11 @@
-//! Maintenance of the repository: `cargo xtask abi [--check]`, `abi-check`, `bindgen`, `kernels`, `cubins` and `cargo xtask sabotage [NAME]`.
+//! Maintenance of the repository: `cargo xtask abi [--check]`, `abi-check`, `bindgen`, `kernels`, `cubins`,
+//! `model` and `cargo xtask sabotage [NAME]`.
 
 mod abi;
 mod abi_check;
 mod bindgen;
 mod kernels;
+mod model;
 mod sabotage;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +22,7 @@ cargo xtask kernels [--nvrtc PATH] [--arch sm_90]...
                              compile the CUDA kernels; fail on a warning or a spill
 cargo xtask cubins --out DIR [--nvrtc PATH]
                              write what the feature `precompiled` embeds
+cargo xtask model ARGS...    `cargo test ARGS` with a model of a GPU in the place of one; needs g++
 cargo xtask sabotage         apply every fault to a copy, one at a time; fail if a test suite lets one pass
 cargo xtask sabotage --quick the few faults that continuous integration tries
 cargo xtask sabotage --list  name them
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         ["bindgen"] => bindgen::run(&root(), bindgen::Mode::Write),
         ["bindgen", "--check"] => bindgen::run(&root(), bindgen::Mode::Check),
         ["kernels" | "cubins", ..] => kernels::run(&root(), &args),
+        ["model", ref args @ ..] => model::run(&root(), args),
         ["sabotage", "--list"] => {
             sabotage::list();
             Ok(())

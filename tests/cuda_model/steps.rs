@@ -1,0 +1,118 @@
+//! Steps of the crate on the model, by the code that drives a GPU: the kernels, clusters and shared memory are those it
+//! chooses, or those that the environment forces (README.md lists the variables).
+
+use crate::common::{Case, assert_same, from_env, generate};
+use crate::on_the_model;
+use samedraw::device::{self, Device};
+use samedraw::step_file::{ResultDocument, StepFile};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+fn gpu() -> Arc<dyn Device> {
+    device::open("cuda").expect("the model")
+}
+
+/// Whether the case takes the stage of that name.
+fn takes(case: &Case, stage: &str) -> bool {
+    let selects = case.force_topk != 0 && case.force_topk < case.vocab;
+    let greedy = case.params.iter().all(|params| params.top_k == 1) && case.verify.is_none();
+    match stage {
+        "" => true,
+        "select" => selects,
+        "argmax" => greedy && !case.dense && case.kept_ids == 0 && case.top_logprobs == 0,
+        "sample" => case.verify.is_none() && !greedy,
+        "verify" => case.verify.is_some(),
+        "remap" => case.verify.as_ref().is_some_and(|verify| !verify.columns.is_empty()),
+        other => panic!("SAMEDRAW_STAGE={other:?} is none of select, argmax, sample, verify, remap"),
+    }
+}
+
+/// Random steps, each output compared bit for bit with the oracle.
+///
+/// SAMEDRAW_ROWS rows from SAMEDRAW_SEED on; with SAMEDRAW_STAGE those alone that take a stage, with SAMEDRAW_VOCAB of
+/// that vocabulary.
+fn random_steps(rows: usize) {
+    let (rows, first) = (from_env("SAMEDRAW_ROWS", rows as u64) as usize, from_env("SAMEDRAW_SEED", 1));
+    let vocab = from_env("SAMEDRAW_VOCAB", 0) as usize;
+    let stage = std::env::var("SAMEDRAW_STAGE").unwrap_or_default();
+    let device = gpu();
+    let (mut seen, mut seed, mut passed_over) = (0, first, 0);
+    while seen < rows {
+        let verify = match &*stage {
+            "verify" | "remap" => true,
+            "argmax" | "sample" => false,
+            _ => seed.is_multiple_of(2),
+        };
+        let case = generate::random_of(seed, verify, (vocab > 0).then_some(vocab));
+        seed += 1;
+        if !takes(&case, &stage) || !case.fits(&device) {
+            passed_over += 1;
+            assert!(passed_over < 2000 + 200 * rows, "no case takes the stage {stage:?}");
+            continue;
+        }
+        seen += case.rows;
+        let Case { rows, vocab, dtype, force_topk, .. } = case;
+        let what = format!("seed {} ({rows} rows, V = {vocab}, {dtype:?}, force_topk {force_topk})", seed - 1);
+        assert_same(&case.expected(), &case.run(&device, &what), || what.clone());
+    }
+    eprintln!("{seen} rows of seeds {first} to {} on the model", seed - 1);
+}
+
+#[test]
+fn random_steps_are_the_oracles() {
+    on_the_model("steps::random_steps_are_the_oracles", &[], || random_steps(600));
+}
+
+#[test]
+fn random_steps_on_a_card_without_clusters() {
+    let env = [("SAMEDRAW_MODEL_SM", "80"), ("SAMEDRAW_SEED", "5000")];
+    on_the_model("steps::random_steps_on_a_card_without_clusters", &env, || random_steps(150));
+}
+
+/// More blocks a row than short rows get of their own.
+#[test]
+fn random_steps_in_clusters_of_eight() {
+    let env = [("SAMEDRAW_MODEL_CLUSTER", "8"), ("SAMEDRAW_SEED", "6000")];
+    on_the_model("steps::random_steps_in_clusters_of_eight", &env, || random_steps(150));
+}
+
+#[test]
+fn random_steps_in_clusters_of_sixteen() {
+    let env = [("SAMEDRAW_MODEL_CLUSTER", "16"), ("SAMEDRAW_SEED", "7000")];
+    on_the_model("steps::random_steps_in_clusters_of_sixteen", &env, || random_steps(60));
+}
+
+#[test]
+fn random_steps_of_a_whole_vocabulary() {
+    let env = [("SAMEDRAW_VOCAB", "32003"), ("SAMEDRAW_SEED", "8000")];
+    on_the_model("steps::random_steps_of_a_whole_vocabulary", &env, || random_steps(12));
+}
+
+/// Every vector of `tests/data` up to the vocabulary SAMEDRAW_VOCAB, in the order of their names.
+#[test]
+fn every_vector_gives_its_expected_result() {
+    on_the_model("steps::every_vector_gives_its_expected_result", &[], || {
+        let device = gpu();
+        let largest = from_env("SAMEDRAW_VOCAB", 32_003) as usize;
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
+        let entries = std::fs::read_dir(folder).expect("tests/data").map(|entry| entry.expect("an entry").path());
+        let mut files: Vec<PathBuf> =
+            entries.filter(|path| path.extension().is_some_and(|e| e == "safetensors")).collect();
+        files.sort();
+        let (mut ran, mut wrong) = (0, Vec::new());
+        for path in files {
+            let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            let step = StepFile::read(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+            if step.logits.vocab > largest {
+                continue;
+            }
+            ran += 1;
+            let expected = ResultDocument::read(path.with_extension("expected.json")).expect(&name);
+            let got = step.run(&device, None).unwrap_or_else(|error| panic!("{name}: {error}"));
+            wrong.extend(got.differences(&expected).iter().take(5).map(|line| format!("{name}: {line}")));
+        }
+        assert!(ran >= 40 || largest < 32_003, "only {ran} vectors");
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        eprintln!("{ran} vectors on the model");
+    });
+}
