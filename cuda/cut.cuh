@@ -12,16 +12,16 @@ constexpr u32 MAX_ORDERED = COUNT_BINS / 4;
 // counting those ahead of it, several lanes a token where there are lanes to spare.
 __device__ __forceinline__ void order_candidates(Shared& sh, u32 n) {
     u64* order = sh.list.order;
-    u32 lanes = 1u << min(31 - __clz(blockDim.x / n), 5);
-    u32 token = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    u32 lanes = 1u << min(31 - __clz(thread_count() / n), 5);
+    u32 token = thread_id() / lanes, lane = thread_id() % lanes;
     u64 own = token < n ? order[token] : 0;
     u32 ahead = 0;
 #pragma unroll 4
     for (u32 i = lane; i < n; i += lanes) ahead += order[i] > own ? 1 : 0;
     for (u32 d = lanes >> 1; d > 0; d >>= 1) ahead += __shfl_xor_sync(ALL_LANES, ahead, d);
-    __syncthreads();
+    team_barrier();
     if (token < n && lane == 0) order[ahead] = own;
-    __syncthreads();
+    team_barrier();
 }
 
 // The end of the prefix of tokens whose preceding amount (`weight` says of what) is at most `limit`. Every token with a
@@ -36,13 +36,13 @@ __device__ __noinline__ bool cut_lists(Shared& sh, const C copy, const WarpList 
     for (u32 level = 0;; level++) {
         if (level == CUT_LEVELS) return false;
         u32 span = high - low, shift = span < CUT_BINS ? 0 : 26 - __clz(span);
-        __syncthreads();
-        if (threadIdx.x < CUT_BINS) {
-            for (u32 p = 0; p < 3; p++) sh.level.pieces[p][threadIdx.x] = 0;
-            sh.level.tokens[threadIdx.x] = 0;
+        team_barrier();
+        if (thread_id() < CUT_BINS) {
+            for (u32 p = 0; p < 3; p++) sh.level.pieces[p][thread_id()] = 0;
+            sh.level.tokens[thread_id()] = 0;
         }
-        if (threadIdx.x == 0) completion_expect(&sh.levels[level], cluster_size() * CUT_BINS * 12);
-        __syncthreads();
+        if (thread_id() == 0) completion_expect(&sh.levels[level], cluster_size() * CUT_BINS * 12);
+        team_barrier();
 #pragma unroll 1
         for (u32 i = lane_id(); i < list.count; i += 32) {
             float x = copy.value(list.from + list.places[i]);
@@ -57,8 +57,8 @@ __device__ __noinline__ bool cut_lists(Shared& sh, const C copy, const WarpList 
                 atomicAdd(&sh.level.pieces[2][bin], (u32)(m >> 28));
             }
         }
-        __syncthreads();
-        for (u32 i = threadIdx.x; i < CUT_BINS * cluster_size(); i += blockDim.x) {
+        team_barrier();
+        for (u32 i = thread_id(); i < CUT_BINS * cluster_size(); i += thread_count()) {
             u32 bin = i % CUT_BINS, to = i / CUT_BINS;
             u64 mass = sh.level.tokens[bin];
             if constexpr (!W::COUNTS)
@@ -83,38 +83,38 @@ __device__ __noinline__ bool cut_lists(Shared& sh, const C copy, const WarpList 
         // The range ends with the largest key there is: near +inf the bin's own end may lie past the last key.
         u32 last = low + ((1u << shift) - 1);
         if (last >= low && last < high) high = last;
-        if (inside <= min(MAX_ORDERED, blockDim.x)) {
-            __syncthreads();
-            if (threadIdx.x == 0) {
+        if (inside <= min(MAX_ORDERED, thread_count())) {
+            team_barrier();
+            if (thread_id() == 0) {
                 completion_expect(&sh.exchanges[2], inside * 8);
                 sh.candidates = 0;
             }
-            __syncthreads();
+            team_barrier();
             u64* found = sh.list.masses;
 #pragma unroll 1
             for (u32 i = lane_id(); i < list.count; i += 32) {
                 u32 place = list.from + list.places[i], k = key_of(copy.value(place));
                 if (k >= low && k <= high) found[atomicAdd(&sh.candidates, 1u)] = (u64)k << 32 | ~(place - copy.lead);
             }
-            __syncthreads();
+            team_barrier();
             u32 own = sh.candidates;
-            if (threadIdx.x == 0) sh.owner = own != 0 ? reserve(0, &sh.gathered, own) : 0;
-            __syncthreads();
+            if (thread_id() == 0) sh.owner = own != 0 ? reserve(0, &sh.gathered, own) : 0;
+            team_barrier();
             u32 first = (u32)sh.owner;
-            for (u32 i = threadIdx.x; i < own * cluster_size(); i += blockDim.x)
+            for (u32 i = thread_id(); i < own * cluster_size(); i += thread_count())
                 push(i / own, &sh.list.order[first + i % own], found[i % own], &sh.exchanges[2]);
             completion_wait(&sh.exchanges[2]);
-            __syncthreads();
+            team_barrier();
             order_candidates(sh, inside);
             break;
         }
     }
     // The last token in the order whose preceding amount is within the limit; there is a thread for each.
-    u64 x = sh.list.order[threadIdx.x < inside ? threadIdx.x : 0];
-    bool here = threadIdx.x < inside;
+    u64 x = sh.list.order[thread_id() < inside ? thread_id() : 0];
+    bool here = thread_id() < inside;
     u64 own = here ? weight.amount(value_of_key((u32)(x >> 32))) : 0;
     u64 before = ahead + block_scan_before(sh, own);
-    u32 kept = (u32)block_max(sh, here && before <= limit ? threadIdx.x + 1 : 0);
+    u32 kept = (u32)block_max(sh, here && before <= limit ? thread_id() + 1 : 0);
     x = sh.list.order[kept - 1];
     *cut = Cut{(u32)(x >> 32), ~(u32)x};
     return true;

@@ -6,8 +6,8 @@ template <class Team>
 __device__ __noinline__ void clear_bins(Team& team) {
     // Peers may still be reading the bins of the level before.
     team.sync();
-    for (u32 i = threadIdx.x; i < COUNT_BINS; i += blockDim.x) team.sh.counts[i] = 0;
-    __syncthreads();
+    for (u32 i = thread_id(); i < COUNT_BINS; i += thread_count()) team.sh.counts[i] = 0;
+    team_barrier();
 }
 
 template <class Team>
@@ -31,7 +31,7 @@ struct Walk {
 };
 
 __device__ __forceinline__ Walk read_walk(Shared& sh) {
-    __syncthreads();
+    team_barrier();
     return Walk{(i64)sh.walk_bin, sh.walk_before, sh.walk_inside};
 }
 
@@ -39,14 +39,14 @@ __device__ __forceinline__ Walk read_walk(Shared& sh) {
 template <class Team>
 __device__ __noinline__ Walk walk_counts(Team& team, u32 bins, u64 wanted) {
     Shared& sh = team.sh;
-    u32 each = (bins + blockDim.x - 1) / blockDim.x;
-    u32 from = threadIdx.x * each;
+    u32 each = (bins + thread_count() - 1) / thread_count();
+    u32 from = thread_id() * each;
     u64 own = 0;
 #pragma unroll 1
     for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.counts[bins - 1 - i]);
     u64 before = block_scan_before(sh, own);
-    if (threadIdx.x == 0) sh.walk_bin = ~0ull, sh.walk_before = sh.walk_inside = 0;
-    __syncthreads();
+    if (thread_id() == 0) sh.walk_bin = ~0ull, sh.walk_before = sh.walk_inside = 0;
+    team_barrier();
     if (before < wanted && wanted <= before + own) {
 #pragma unroll 1
         for (u32 i = from; i < from + each && i < bins; i++) {
@@ -68,8 +68,8 @@ __device__ __noinline__ Walk walk_counts(Team& team, u32 bins, u64 wanted) {
 template <class Team>
 __device__ __noinline__ Walk walk_masses(Team& team, u32 bins, u64 ahead, u64 limit) {
     Shared& sh = team.sh;
-    u32 each = (bins + blockDim.x - 1) / blockDim.x;
-    u32 from = threadIdx.x * each;
+    u32 each = (bins + thread_count() - 1) / thread_count();
+    u32 from = thread_id() * each;
     u64 own = 0;
 #pragma unroll 1
     for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.by_mass.masses[bins - 1 - i]);
@@ -86,8 +86,8 @@ __device__ __noinline__ Walk walk_masses(Team& team, u32 bins, u64 ahead, u64 li
         before += here;
     }
     u64 last = block_max(sh, best);
-    if (threadIdx.x == 0) sh.walk_bin = ~0ull, sh.walk_before = sh.walk_inside = 0;
-    __syncthreads();
+    if (thread_id() == 0) sh.walk_bin = ~0ull, sh.walk_before = sh.walk_inside = 0;
+    team_barrier();
     if (last != 0 && best == last) {
         sh.walk_bin = bins - last;
         sh.walk_before = best_before;

@@ -5,7 +5,7 @@
 
 // Sets the completions and counters up and tells the cluster; by all threads, before anything else.
 __device__ __forceinline__ void start_block(Shared& sh) {
-    if (threadIdx.x == 0) {
+    if (thread_id() == 0) {
         for (u32 c = 0; c < CHUNKS; c++) completion_init(&sh.arrivals[c]);
         for (u32 i = 0; i < 4; i++) completion_init(&sh.exchanges[i]);
         for (u32 i = 0; i < CUT_LEVELS; i++) completion_init(&sh.levels[i]);
@@ -14,13 +14,13 @@ __device__ __forceinline__ void start_block(Shared& sh) {
         completion_expect(&sh.exchanges[0], cluster_size() * 8);
         sh.candidates = sh.gathered = 0;
     }
-    if (threadIdx.x < CUT_BINS) {
-        sh.rough_mass[threadIdx.x] = 0;
+    if (thread_id() < CUT_BINS) {
+        sh.rough_mass[thread_id()] = 0;
         for (u32 level = 0; level < CUT_LEVELS; level++)
-            sh.level_mass[level][threadIdx.x] = 0, sh.level_tokens[level][threadIdx.x] = 0;
+            sh.level_mass[level][thread_id()] = 0, sh.level_tokens[level][thread_id()] = 0;
     }
     // Peers add to the bins only after this block's first push.
-    __syncthreads();
+    team_barrier();
     cluster_started();
 }
 
@@ -42,8 +42,8 @@ __device__ __forceinline__ u32 take_max(u32& key) {
 __device__ __forceinline__ Agreed agree(Shared& sh, u32 top, u32 bound, bool nan) {
     cluster_wait_started();
     // The lowest bit of the bound gives way to the NaN flag; a bound may be lower than it need be.
-    if (threadIdx.x < cluster_size())
-        push(threadIdx.x, &sh.pushed_max[cluster_rank()], (u64)top << 32 | (bound & ~1u) | (nan ? 1 : 0), &sh.exchanges[0]);
+    if (thread_id() < cluster_size())
+        push(thread_id(), &sh.pushed_max[cluster_rank()], (u64)top << 32 | (bound & ~1u) | (nan ? 1 : 0), &sh.exchanges[0]);
     completion_wait(&sh.exchanges[0]);
     u64 x = (lane_id() & 15) < cluster_size() ? sh.pushed_max[lane_id() & 15] : 0xfffffffeull;
     float found = value_of_key(__reduce_max_sync(ALL_LANES, (u32)(x >> 32)));
@@ -63,7 +63,7 @@ __device__ __forceinline__ Agreed push_max(Shared& sh, float max, bool nan, u32 
         u32 top = take_max(key);
         if (lane_id() == 0) sh.offers[warp_id() * each + i] = top;
     }
-    bool any = __syncthreads_or(nan) != 0;
+    bool any = team_any(nan) != 0;
     u32 top = 0, bound = 0;
     if (warp_id() == 0) {
         u32 n = each * warp_count();
@@ -92,10 +92,10 @@ struct Sums {
 __device__ __forceinline__ Sums push_sums(Shared& sh, u64 mass, u64* exchange) {
     mass = warp_sum(mass);
     // Slower warps may still be reading what the scan before this one left.
-    __syncthreads();
+    team_barrier();
     if (lane_id() == 0) sh.scan[warp_id()] = mass;
-    if (threadIdx.x == 0) completion_expect(exchange, cluster_size() * 16);
-    __syncthreads();
+    if (thread_id() == 0) completion_expect(exchange, cluster_size() * 16);
+    team_barrier();
     if (warp_id() == 0) {
         u64 sum = warp_sum(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
         if (lane_id() < cluster_size()) {
@@ -154,10 +154,10 @@ __device__ __forceinline__ WarpList list_tokens(const C& copy, Wanted wanted) {
 // What the lists of the cluster hold together; all of a block's threads. Lists that ran over make it 2^32.
 template <class C>
 __device__ __forceinline__ u64 push_listed(Shared& sh, const C& copy, const WarpList& list) {
-    bool over = __syncthreads_or(list.count > copy.list_capacity());
+    bool over = team_any(list.count > copy.list_capacity());
     if (lane_id() == 0) sh.offers[warp_id()] = list.count;
-    if (threadIdx.x == 0) completion_expect(&sh.listed, cluster_size() * 8);
-    __syncthreads();
+    if (thread_id() == 0) completion_expect(&sh.listed, cluster_size() * 8);
+    team_barrier();
     if (warp_id() == 0) {
         u32 count = __reduce_add_sync(ALL_LANES, lane_id() < warp_count() ? sh.offers[lane_id()] : 0);
         if (lane_id() < cluster_size())

@@ -31,27 +31,67 @@ __device__ __forceinline__ void allow_next_launch() {
 #endif
 }
 
-#if __CUDA_ARCH__ >= 900
+// A barrier of `threads` threads of the block, whole warps; `id` from 1 to 15.
+__device__ __forceinline__ void named_barrier(u32 id, u32 threads) {
+    asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// The same, and whether any of them says so.
+__device__ __forceinline__ bool named_any(u32 id, u32 threads, bool x) {
+    u32 any;
+    asm volatile("{\n\t.reg .pred p, q;\n\tsetp.ne.u32 p, %1, 0;\n\tbarrier.red.or.pred q, %2, %3, p;\n\tselp.u32 %0, 1, 0, q;\n\t}"
+                 : "=r"(any)
+                 : "r"(x ? 1u : 0u), "r"(id), "r"(threads)
+                 : "memory");
+    return any != 0;
+}
 
 __device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
 
-// A completion: waits for one arrival and for the bytes it is told to expect.
-__device__ __forceinline__ void completion_init(u64* at) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(at)) : "memory");
+// Adds to a word of shared memory, given by its address.
+__device__ __forceinline__ void shared_add(u32 address, u32 x) {
+    asm volatile("red.relaxed.cta.shared::cta.add.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
+}
+
+// Bytes of shared memory the launch asked for.
+__device__ __forceinline__ u32 dynamic_shared_bytes() {
+    u32 n;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(n));
+    return n;
+}
+
+#if __CUDA_ARCH__ >= 900
+
+// A completion: a phase of it ends with `count` arrivals and the bytes it was told to expect.
+__device__ __forceinline__ void completion_init(u64* at, u32 count = 1) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(at)), "r"(count) : "memory");
+}
+
+// What this thread wrote before it arrives is seen by those that wait for the phase; `to` names another block's completion.
+__device__ __forceinline__ void completion_arrive(u64* at) {
+    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(at)) : "memory");
+}
+
+__device__ __forceinline__ void completion_arrive_at(u32 to, const u64* at) {
+    u32 remote;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
 }
 
 __device__ __forceinline__ void completion_expect(u64* at, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(at)), "r"(bytes) : "memory");
 }
 
-// Waits for the end of a phase, counted from 0; `parity` is its lowest bit. What peers pushed is seen afterwards.
+// Waits for the end of a phase, counted from 0; `parity` is its lowest bit. What peers pushed is seen afterwards. A thread is
+// put aside until then, or for as long as the hint says: without one it would ask again and again, in other warps' time.
 __device__ __forceinline__ void completion_wait(u64* at, u32 parity = 0) {
+    constexpr u32 HINT_NS = 20000;
     u32 done;
     do {
-        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2, %3;\n\t"
                      "selp.u32 %0, 1, 0, p;\n\t}"
                      : "=r"(done)
-                     : "r"(shared_address(at)), "r"(parity)
+                     : "r"(shared_address(at)), "r"(parity), "r"(HINT_NS)
                      : "memory");
     } while (!done);
 }
@@ -71,6 +111,12 @@ __device__ __forceinline__ u32 cluster_size() {
 __device__ __forceinline__ u32 cluster_number() {
     u32 n;
     asm("mov.u32 %0, %%clusterid.x;" : "=r"(n));
+    return n;
+}
+
+__device__ __forceinline__ u32 cluster_count() {
+    u32 n;
+    asm("mov.u32 %0, %%nclusterid.x;" : "=r"(n));
     return n;
 }
 
@@ -150,6 +196,9 @@ __device__ __forceinline__ u32 peer_load(u32 rank, const u32* at) {
     asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(x) : "r"(remote) : "memory");
     return x;
 }
+
+// Orders this thread's reads and writes of shared memory before copies that are started later.
+__device__ __forceinline__ void yield_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Starts copying `bytes` (a multiple of 16, from and to 16-byte boundaries); `arrival` completes with them.
 __device__ __forceinline__ void bulk_copy(void* to, u64 from, u32 bytes, u64* arrival) {

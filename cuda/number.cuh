@@ -19,22 +19,41 @@ __device__ __forceinline__ u64 multiply_shift(u64 a, u64 b, u32 shift) {
 // floor(bits * mass / 2^53)
 __device__ __forceinline__ u64 scale_bits(u64 bits, u64 mass) { return multiply_shift(bits, mass, SD_DRAW_BITS); }
 
-// trunc(2^t * 2^40), 0 for t <= -41; t is at most 0.
-__device__ __forceinline__ u64 mass_of_exponent(float t) {
-    // Below -41 the result truncates to 0; the bound only keeps the exponent field in range.
-    t = fmaxf(t, -64.0f);
-    // 1.5 * 2^23 rounds t to an integer; the 40 more leave n + 40 in the low bits, ready for the exponent field.
-    float r = __fadd_rn(t, (SD_ROUND + 40.0f));
-    float f = __fsub_rn(t, __fsub_rn(r, (SD_ROUND + 40.0f)));
-    float p = SD_POLY_C6;
-    p = __fadd_rn(__fmul_rn(p, f), SD_POLY_C5);
-    p = __fadd_rn(__fmul_rn(p, f), SD_POLY_C4);
-    p = __fadd_rn(__fmul_rn(p, f), SD_POLY_C3);
-    p = __fadd_rn(__fmul_rn(p, f), SD_POLY_C2);
-    p = __fadd_rn(__fmul_rn(p, f), SD_POLY_C1);
-    p = __fadd_rn(__fmul_rn(p, f), 1.0f);
-    return __float2ull_rz(__uint_as_float(__float_as_uint(p) + (__float_as_uint(r) << 23)));
-}
+// The mass of 2^t * 2^40: truncated, 0 for t <= -41.
+__device__ __forceinline__ u64 whole_mass(float scaled) { return __float2ull_rz(scaled); }
+
+// 2^t as p * 2^n, n the integer nearest to t, for N values of t of at most 0; below -64, where every mass is 0, that of -64.
+// Several at a time, each step for all of them, as a step waits for the one before.
+template <u32 N>
+struct Powers {
+    // `rounded` is n + 40 on top of a constant that leaves it in the low bits.
+    float p[N], rounded[N];
+
+    __device__ __forceinline__ explicit Powers(const float* exponents) {
+        float t[N], f[N];
+        // Below -41 the mass truncates to 0; the bound only keeps the exponent field in range.
+        for (u32 i = 0; i < N; i++) t[i] = fmaxf(exponents[i], -64.0f);
+        // 1.5 * 2^23 rounds t to an integer; the 40 more leave n + 40 in the low bits, ready for the exponent field.
+        for (u32 i = 0; i < N; i++) rounded[i] = __fadd_rn(t[i], SD_ROUND + 40.0f);
+        for (u32 i = 0; i < N; i++) f[i] = __fsub_rn(t[i], __fsub_rn(rounded[i], SD_ROUND + 40.0f));
+        for (u32 i = 0; i < N; i++) p[i] = __fadd_rn(__fmul_rn(SD_POLY_C6, f[i]), SD_POLY_C5);
+        for (u32 i = 0; i < N; i++) p[i] = __fadd_rn(__fmul_rn(p[i], f[i]), SD_POLY_C4);
+        for (u32 i = 0; i < N; i++) p[i] = __fadd_rn(__fmul_rn(p[i], f[i]), SD_POLY_C3);
+        for (u32 i = 0; i < N; i++) p[i] = __fadd_rn(__fmul_rn(p[i], f[i]), SD_POLY_C2);
+        for (u32 i = 0; i < N; i++) p[i] = __fadd_rn(__fmul_rn(p[i], f[i]), SD_POLY_C1);
+        for (u32 i = 0; i < N; i++) p[i] = __fadd_rn(__fmul_rn(p[i], f[i]), 1.0f);
+    }
+    // 2^t * 2^40
+    __device__ __forceinline__ float scaled(u32 i) const {
+        return __uint_as_float(__float_as_uint(p[i]) + (__float_as_uint(rounded[i]) << 23));
+    }
+    // -n
+    __device__ __forceinline__ u32 octave(u32 i) const {
+        return __float_as_uint(SD_ROUND + 40.0f) - __float_as_uint(rounded[i]);
+    }
+};
+
+__device__ __forceinline__ u64 mass_of_exponent(float t) { return whole_mass(Powers<1>(&t).scaled(0)); }
 
 // Mass of a draft's log-probability, capped at that of probability 1; NaN gives 0.
 __device__ __forceinline__ u64 draft_mass(float q) {

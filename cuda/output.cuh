@@ -10,8 +10,8 @@ __device__ void sort_tokens(i32* ids, float* values, u32 n) {
     while (padded < n) padded <<= 1;
     for (u32 size = 2; size <= padded; size <<= 1) {
         for (u32 stride = size >> 1; stride > 0; stride >>= 1) {
-            __syncthreads();
-            for (u32 p = threadIdx.x; p < padded / 2; p += blockDim.x) {
+            team_barrier();
+            for (u32 p = thread_id(); p < padded / 2; p += thread_count()) {
                 u32 low = 2 * p - (p & (stride - 1));
                 // The first step of a merge compares mirrored places, so that every merge runs upwards and pairs past
                 // the end never move.
@@ -29,13 +29,13 @@ __device__ void sort_tokens(i32* ids, float* values, u32 n) {
             }
         }
     }
-    __syncthreads();
+    team_barrier();
 }
 
 // Fills the team's share of `n` elements.
 template <class Team, class T>
 __device__ void team_fill(const Team& team, T* at, u64 from, u64 n, T value) {
-    for (u64 i = from + team.rank() * blockDim.x + threadIdx.x; i < n; i += (u64)team.size() * blockDim.x) at[i] = value;
+    for (u64 i = from + team.rank() * thread_count() + thread_id(); i < n; i += (u64)team.size() * thread_count()) at[i] = value;
 }
 
 // The first kept tokens of the order with their logprobs; unused entries are -1 and -inf.
@@ -64,14 +64,14 @@ __device__ void store_top(const RowBlock& b, u64 row_index, const R& row) {
         i32* own_ids = in_shared ? team.sh.top.ids : ids;
         float* own_values = in_shared ? team.sh.top.values : logprobs;
         if (in_shared) {
-            for (u32 i = threadIdx.x; i < used; i += blockDim.x) own_ids[i] = ids[i], own_values[i] = logprobs[i];
+            for (u32 i = thread_id(); i < used; i += thread_count()) own_ids[i] = ids[i], own_values[i] = logprobs[i];
         }
         sort_tokens(own_ids, own_values, (u32)used);
-        for (u32 i = threadIdx.x; i < used; i += blockDim.x) {
+        for (u32 i = thread_id(); i < used; i += thread_count()) {
             ids[i] = own_ids[i];
             logprobs[i] = row.logprob_of(own_values[i]);
         }
-        if (threadIdx.x == 0) store<i32>(b.top_counts, row_index, (i32)used);
+        if (thread_id() == 0) store<i32>(b.top_counts, row_index, (i32)used);
     }
 }
 
@@ -121,7 +121,7 @@ __device__ float raw_logprob(const RowBlock& b, u64 row_index, typename Source::
 // One thread of the team writes the slots that hold a single value.
 template <class Team>
 __device__ __forceinline__ bool writes_scalars(const Team& team) {
-    return team.rank() == 0 && threadIdx.x == 0;
+    return team.rank() == 0 && thread_id() == 0;
 }
 
 // A row that could not be processed.

@@ -25,28 +25,42 @@ struct Weight {
     }
 };
 
-// Mass of this thread's share of its warp's part, over all tokens.
-template <class C>
-__device__ __forceinline__ u64 mass_of_part(const C& copy, const Weight& weight) {
+struct SeeNothing {
+    __device__ __forceinline__ void operator()(u32, const float*) const {}
+};
+
+// Mass of this thread's share of a warp's part, its own if not said otherwise, over all tokens; `see(place, values)` is shown
+// every four of them on the way.
+template <class C, class See = SeeNothing>
+__device__ __forceinline__ u64 mass_of_part(const C& copy, const Weight& weight, u32 warp = warp_id(), See see = See()) {
     u32 place, end;
-    copy.part_of(warp_id(), &place, &end);
+    copy.part_of(warp, &place, &end);
     place += lane_id() * 4;
     u64 own = 0;
     if (weight.max != PLUS_INF && weight.lowest == MINUS_INF) {
         float max = weight.max, scale = weight.scale;
+        // The conversions of one step are left to the next, between whose operations they fit; its values are loaded early.
+        float last[4] = {0, 0, 0, 0}, next[4];
+        if (place < end) copy.load4(place, next);
 #pragma unroll 1
-        for (; place < end; place += 128) {
+        while (place < end) {
+            see(place, next);
             float x[4];
-            copy.load4(place, x);
-            for (u32 e = 0; e < 4; e++) own += mass_of_exponent(__fmul_rn(__fsub_rn(x[e], max), scale));
+            for (u32 e = 0; e < 4; e++) x[e] = __fmul_rn(__fsub_rn(next[e], max), scale);
+            place += 128;
+            if (place < end) copy.load4(place, next);
+            for (u32 e = 0; e < 4; e++) own += whole_mass(last[e]);
+            Powers<4> powers(x);
+            for (u32 e = 0; e < 4; e++) last[e] = powers.scaled(e);
         }
+        for (u32 e = 0; e < 4; e++) own += whole_mass(last[e]);
     } else {
 #pragma unroll 1
         for (; place < end; place += 128) {
             float x[4];
             copy.load4(place, x);
-#pragma unroll 1
-            for (u32 e = 0; e < 4; e++) own += weight.kept_mass(copy.value(place + e));
+            see(place, x);
+            for (u32 e = 0; e < 4; e++) own += weight.kept_mass(x[e]);
         }
     }
     return own;
@@ -87,13 +101,13 @@ __device__ __forceinline__ Kept keep_candidates(Shared& sh, const Weight& weight
     u64* masses = sh.list.masses;
     auto value = [&](u32 i) { return value_of_key((u32)(order[i] >> 32)); };
     u32 k = (u32)params.top_k;
-    u32 each = (k + blockDim.x - 1) / blockDim.x, from = min(threadIdx.x * each, k), to = min(from + each, k);
+    u32 each = (k + thread_count() - 1) / thread_count(), from = min(thread_id() * each, k), to = min(from + each, k);
     u64 own = 0;
 #pragma unroll 1
     for (u32 i = from; i < to; i++) own += masses[i] = mass_of_exponent(weight.exponent(value(i)));
     u64 before = block_scan_before(sh, own);
-    if (threadIdx.x == blockDim.x - 1) sh.owner_before = before + own;
-    __syncthreads();
+    if (thread_id() == thread_count() - 1) sh.owner_before = before + own;
+    team_barrier();
     u64 limit = ~0ull;
     if (params.top_p != SD_TOP_P_OFF) limit = multiply_shift(whole != 0 ? whole : sh.owner_before, params.top_p, 32);
     // What is kept is a prefix; the last thread that keeps anything knows its length and its mass.
@@ -114,10 +128,10 @@ __device__ __forceinline__ Kept keep_candidates(Shared& sh, const Weight& weight
 // Hands every block's candidates to the first block, which puts them in order. False, in every block, where they are too
 // few or too many. `params.top_k` bounds them from below.
 __device__ __forceinline__ bool gather_candidates(Shared& sh, const Sums& sums, u64 top_k) {
-    if (sums.count < top_k || sums.count > min(MAX_CANDIDATES, blockDim.x)) return false;
+    if (sums.count < top_k || sums.count > min(MAX_CANDIDATES, thread_count())) return false;
     bool first = cluster_rank() == 0;
-    if (first && threadIdx.x == 0) completion_expect(&sh.exchanges[2], sums.count * 8);
-    for (u32 i = threadIdx.x; i < sh.candidates; i += blockDim.x)
+    if (first && thread_id() == 0) completion_expect(&sh.exchanges[2], sums.count * 8);
+    for (u32 i = thread_id(); i < sh.candidates; i += thread_count())
         push(0, &sh.list.order[sums.count_before + i], sh.list.masses[i], &sh.exchanges[2]);
     if (!first) return true;
     completion_wait(&sh.exchanges[2]);
@@ -142,8 +156,8 @@ __device__ __forceinline__ Above mass_above(Shared& sh, const C& copy, const Wei
     copy.part_of(warp_id(), &place, &end);
     place += lane_id() * 4;
     float max = weight.max, scale = weight.scale;
-    for (u32 i = threadIdx.x; i < 4 * CUT_BINS; i += blockDim.x) sh.rough[i] = 0;
-    __syncthreads();
+    for (u32 i = thread_id(); i < 4 * CUT_BINS; i += thread_count()) sh.rough[i] = 0;
+    team_barrier();
     u64 own = 0;
 #pragma unroll 1
     for (; place < end; place += 128) {
@@ -160,13 +174,13 @@ __device__ __forceinline__ Above mass_above(Shared& sh, const C& copy, const Wei
     }
     own = warp_sum(own);
     if (lane_id() == 0) sh.scan[warp_id()] = own;
-    if (threadIdx.x == 0) completion_expect(&sh.exchanges[1], cluster_size() * 8 * (1 + CUT_BINS));
-    __syncthreads();
+    if (thread_id() == 0) completion_expect(&sh.exchanges[1], cluster_size() * 8 * (1 + CUT_BINS));
+    team_barrier();
     if (warp_id() == 0) {
         own = warp_sum(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
         if (lane_id() < cluster_size()) push(lane_id(), &sh.pushed_mass[cluster_rank()], own, &sh.exchanges[1]);
     }
-    for (u32 i = threadIdx.x; i < CUT_BINS * cluster_size(); i += blockDim.x) {
+    for (u32 i = thread_id(); i < CUT_BINS * cluster_size(); i += thread_count()) {
         const u32* of_bin = &sh.rough[i % CUT_BINS * 4];
         u64 sum = (u64)of_bin[0] + of_bin[1] + of_bin[2] + of_bin[3];
         push_add(i / CUT_BINS, &sh.rough_mass[i % CUT_BINS], sum, &sh.exchanges[1]);
@@ -193,7 +207,7 @@ __device__ __forceinline__ bool cut_top_p(Shared& sh, const C& copy, const Weigh
                                           Cut* cut) {
     // A block's rough bins hold 32 bits.
     if (copy.part * warp_count() > 0xffff) return false;
-    __syncthreads();
+    team_barrier();
     Above above = mass_above(sh, copy, weight, top_p);
     float threshold = above.threshold;
     if (!(threshold <= 0.0f)) return false;
@@ -223,14 +237,14 @@ __device__ __noinline__ bool cut_filters(Shared& sh, const C copy, const Weight 
     bool joint = params.top_p != SD_TOP_P_OFF && !params.top_k_first;
     u64 own = joint ? mass_of_part(copy, Weight{weight.max, weight.scale, MINUS_INF}) : 0;
     collect(sh, copy, bound);
-    __syncthreads();
+    team_barrier();
     Sums sums = push_sums(sh, own, &sh.exchanges[1]);
     if (!gather_candidates(sh, sums, params.top_k)) return false;
-    if (threadIdx.x == 0) completion_expect(&sh.exchanges[3], 8);
+    if (thread_id() == 0) completion_expect(&sh.exchanges[3], 8);
     if (cluster_rank() == 0) {
         Kept kept = keep_candidates(sh, weight, params, joint ? sums.mass : 0);
-        if (threadIdx.x < cluster_size())
-            push(threadIdx.x, &sh.pushed_listed[0], sh.list.order[kept.count - 1], &sh.exchanges[3]);
+        if (thread_id() < cluster_size())
+            push(thread_id(), &sh.pushed_listed[0], sh.list.order[kept.count - 1], &sh.exchanges[3]);
     }
     completion_wait(&sh.exchanges[3]);
     u64 last = sh.pushed_listed[0];

@@ -25,8 +25,8 @@ __device__ __forceinline__ void draw_alone(const RowBlock& b, Shared& sh, u64 ro
     for (; warp + 1 < warp_count() && target - running >= sh.scan[warp]; warp++) running += sh.scan[warp];
     u32 from, to;
     copy.part_of(warp, &from, &to);
-    u32 each = ((to - from) / 4 + blockDim.x - 1) / blockDim.x * 4;
-    from = min(from + threadIdx.x * each, to);
+    u32 each = ((to - from) / 4 + thread_count() - 1) / thread_count() * 4;
+    from = min(from + thread_id() * each, to);
     to = min(from + each, to);
     u64 own = 0;
 #pragma unroll 1
@@ -51,53 +51,6 @@ __device__ __forceinline__ void draw_alone(const RowBlock& b, Shared& sh, u64 ro
             }
             running = through;
         }
-    }
-}
-
-// The second road from the ordered candidates on, by the first block.
-__device__ __forceinline__ void draw_from_list(const RowBlock& b, Shared& sh, u64 row_index, const Weight& weight,
-                                               const Params& params, u64 whole, i32 status, u64 bits) {
-    u64* order = sh.list.order;
-    u64* masses = sh.list.masses;
-    auto value = [&](u32 i) { return value_of_key((u32)(order[i] >> 32)); };
-    Kept all = keep_candidates(sh, weight, params, whole);
-    u32 kept = all.count;
-    u64 mass = all.mass;
-    float l = log2_total(mass);
-    u64 target = scale_bits(bits, mass);
-#pragma unroll 1
-    for (u32 i = threadIdx.x; i < kept; i += blockDim.x) {
-        u32 id = ~(u32)order[i];
-        u64 through = 0;
-#pragma unroll 4
-        for (u32 j = 0; j < kept; j++) through += ~(u32)order[j] <= id ? masses[j] : 0;
-        if (through <= target || through - masses[i] > target) continue;
-        float t = weight.exponent(value(i));
-        store_token(b, row_index, (i64)id);
-        store<i32>(b.status, row_index, status);
-        store<i32>(b.ranks, row_index, (i32)i + 1);
-        store<i32>(b.kept_counts, row_index, (i32)kept);
-        store<float>(b.logprobs, row_index, logprob_of_exponent(t, l));
-        if (b.sum_smaller_probs != 0) {
-            u64 sum = 0;
-#pragma unroll 1
-            for (u32 j = 0; j < kept; j++) {
-                float other = weight.exponent(value(j));
-                if (other < t || (other == t && ~(u32)order[j] <= id)) sum += masses[j];
-            }
-            store<float>(b.sum_smaller_probs, row_index, ratio(sum, mass));
-        }
-    }
-    if (b.top_width != 0) {
-        i32* ids = (i32*)b.top_ids + row_index * b.top_width;
-        float* logprobs = (float*)b.top_logprobs + row_index * b.top_width;
-#pragma unroll 1
-        for (u64 i = threadIdx.x; i < b.top_width; i += blockDim.x) {
-            bool used = i < kept;
-            ids[i] = used ? (i32)~(u32)order[i] : -1;
-            logprobs[i] = used ? logprob_of_exponent(weight.exponent(value((u32)i)), l) : MINUS_INF;
-        }
-        if (threadIdx.x == 0) store<i32>(b.top_counts, row_index, (i32)min((u64)kept, b.top_width));
     }
 }
 
@@ -135,7 +88,7 @@ __device__ __forceinline__ void draw_from_lists(const RowBlock& b, Shared& sh, u
     const u16* places = copy.lists() + warp * copy.list_capacity();
     u32 count = sh.offers[warp];
     // A warp's list is no longer than a few times the threads.
-    u32 each = (count + blockDim.x - 1) / blockDim.x, first = min(threadIdx.x * each, count);
+    u32 each = (count + thread_count() - 1) / thread_count(), first = min(thread_id() * each, count);
     u32 last = min(first + each, count);
     own = 0;
 #pragma unroll 1
@@ -168,7 +121,7 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
     i64 logits_row = load_index_or_self(b.gather, b.gather_width, row_index);
     bool readable = in_range(logits_row, b.logits_rows);
     Copy<DTYPE> copy(memory, logits_at(b, readable ? (u64)logits_row : 0), b.vocab);
-    if (readable && threadIdx.x == 0) copy.start(sh.arrivals);
+    if (readable && thread_id() == 0) copy.start(sh.arrivals);
     Resolved found = resolve(b, row_index);
     const Params& params = found.params;
     // The draw's bits need the position alone; asked for now, they are there in time.
@@ -181,8 +134,8 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
     bool all_columns = found.state == ROW_LIVE && b.columns == b.vocab;
     u32 need = all_columns ? small_need(params, b.vocab) : 0;
     bool small_k = need != 0 && fresh && (b.raw_logprobs | b.dense | b.kept_ids) == 0;
-    if (readable) copy.fill_ends();
-    __syncthreads();
+    if (readable) copy.fill_ends(all_hands());
+    team_barrier();
     bool nan = false;
     float max = MINUS_INF;
     const u32* mask = found.state == ROW_LIVE ? (const u32*)found.mask : 0;
@@ -204,7 +157,7 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
         if (joint) own = mass_of_part(copy, Weight{weight.max, weight.scale, MINUS_INF});
         if (whole_row) own = mass_of_part(copy, weight);
         if (small_k) collect(sh, copy, agreed.bound);
-        __syncthreads();
+        team_barrier();
         Sums sums = push_sums(sh, own, &sh.exchanges[1]);
         if (whole_row) return draw_alone(b, sh, row_index, copy, weight, sums, status, bits);
         if (gather_candidates(sh, sums, params.top_k)) {

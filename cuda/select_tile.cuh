@@ -88,7 +88,7 @@ __device__ __forceinline__ void select_tile(const RowBlock& b) {
     Copy<DTYPE> copy(memory, logits_at(b, readable ? (u64)logits_row : 0), b.vocab);
     if (readable && threadIdx.x == 0) copy.start(sh.arrivals);
     Resolved found = resolve(b, row_index);
-    if (readable) copy.fill_ends();
+    if (readable) copy.fill_ends(all_hands());
     __syncthreads();
     u32 keys[CHUNKS], top = 0, bound = 0;
     bool nan = false;

@@ -179,19 +179,19 @@ template <class Source, class Weight>
 __device__ __noinline__ i64 locate(const Source& source, Span span, u64 target, Weight weight) {
     auto& team = source.team;
     Shared& sh = team.sh;
-    if (threadIdx.x == 0) sh.owner = sh.found = 0;
-    __syncthreads();
+    if (thread_id() == 0) sh.owner = sh.found = 0;
+    team_barrier();
     if (lane_id() == 0 && span.before <= target && target - span.before < span.own) {
         sh.owner = warp_id() + 1;
         sh.owner_before = span.before;
     }
-    __syncthreads();
+    team_barrier();
     if (sh.owner != 0) {
         u32 from, to;
         source.part_of((u32)sh.owner - 1, &from, &to);
         constexpr u32 WIDTH = Source::WIDTH;
-        u32 each = ((to - from) / WIDTH + blockDim.x - 1) / blockDim.x * WIDTH;
-        from = min(from + threadIdx.x * each, to);
+        u32 each = ((to - from) / WIDTH + thread_count() - 1) / thread_count() * WIDTH;
+        from = min(from + thread_id() * each, to);
         to = min(from + each, to);
         u64 own = 0;
 #pragma unroll 1
@@ -212,7 +212,7 @@ __device__ __noinline__ i64 locate(const Source& source, Span span, u64 target, 
                 }
             }
         }
-        __syncthreads();
+        team_barrier();
     }
     return (i64)team_max(team, sh.found) - 1;
 }

@@ -54,6 +54,10 @@ struct Shared {
             u32 pieces[3][CUT_BINS];
             u32 tokens[CUT_BINS];
         } level;
+        // Bins of a cut by one block: 14 bits of each mass a piece, and the number of tokens.
+        struct {
+            u32 pieces[3][MASS_BINS], tokens[MASS_BINS];
+        } cut;
         // A block's rough bins, four of each so that neighbouring lanes seldom meet.
         u32 rough[4 * CUT_BINS];
         // A top list while it is put in order.
@@ -64,9 +68,18 @@ struct Shared {
     };
 };
 
+#ifndef SD_ROLES
+// The threads of a block that make up the team's part in it: all, unless the kernel gives its warps roles.
+__device__ __forceinline__ u32 thread_id() { return threadIdx.x; }
+__device__ __forceinline__ u32 thread_count() { return blockDim.x; }
+__device__ __forceinline__ void team_barrier() { __syncthreads(); }
+// Whether any of them says so; a barrier too.
+__device__ __forceinline__ bool team_any(bool x) { return __syncthreads_or(x) != 0; }
+#endif
+
 __device__ __forceinline__ u32 lane_id() { return threadIdx.x & 31u; }
-__device__ __forceinline__ u32 warp_id() { return threadIdx.x >> 5; }
-__device__ __forceinline__ u32 warp_count() { return blockDim.x >> 5; }
+__device__ __forceinline__ u32 warp_id() { return thread_id() >> 5; }
+__device__ __forceinline__ u32 warp_count() { return thread_count() >> 5; }
 
 // Sum over the warp, by pieces of 26 bits that 32 lanes cannot overflow.
 __device__ __forceinline__ u64 warp_sum(u64 x) {
@@ -95,9 +108,9 @@ __device__ __forceinline__ T warp_scan(T x) {
 // Sum of `x` over the threads of the block before this one.
 __device__ __noinline__ u64 block_scan_before(Shared& sh, u64 x) {
     u64 inclusive = warp_scan(x);
-    __syncthreads();
+    team_barrier();
     if (lane_id() == 31) sh.scan[warp_id()] = inclusive;
-    __syncthreads();
+    team_barrier();
     u64 warp = lane_id() < warp_id() ? sh.scan[lane_id()] : 0;
     return warp_sum(warp) + inclusive - x;
 }
@@ -105,9 +118,9 @@ __device__ __noinline__ u64 block_scan_before(Shared& sh, u64 x) {
 // Largest `x` of the block's threads.
 __device__ __noinline__ u64 block_max(Shared& sh, u64 x) {
     u64 own = warp_max(x);
-    __syncthreads();
+    team_barrier();
     if (lane_id() == 0) sh.scan[warp_id()] = own;
-    __syncthreads();
+    team_barrier();
     return warp_max(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
 }
 
@@ -120,7 +133,7 @@ struct Block {
     __device__ u32 rank() const { return 0; }
     __device__ u32 size() const { return 1; }
     __device__ u32 team_index() const { return blockIdx.x; }
-    __device__ void sync() const { __syncthreads(); }
+    __device__ void sync() const { team_barrier(); }
     __device__ u64 peer(u32, const u64* at) const { return *at; }
     __device__ u32 peer(u32, const u32* at) const { return *at; }
 };

@@ -10,10 +10,17 @@
 // Parts of a block's copy that arrive on their own, so that work starts on the first.
 constexpr u32 CHUNKS = 4;
 
+// Some of a block's threads, and which of them this one is; they share a range by fours.
+struct Hands {
+    u32 own, all;
+};
+
+__device__ __forceinline__ Hands all_hands() { return Hands{thread_id(), thread_count()}; }
+
 // Writes -inf over the NaN among a thread's elements of [from, to).
 template <class E>
-__device__ __noinline__ void mend_nan(typename E::Bits* tile, u32 from, u32 to) {
-    for (u32 i = from + threadIdx.x * 4; i < to; i += blockDim.x * 4) {
+__device__ __noinline__ void mend_nan(typename E::Bits* tile, u32 from, u32 to, Hands hands) {
+    for (u32 i = from + hands.own * 4; i < to; i += hands.all * 4) {
         for (u32 e = 0; e < 4; e++) {
             float x = E::widen(tile[i + e]);
             if (x != x) tile[i + e] = E::LOWEST;
@@ -24,8 +31,9 @@ __device__ __noinline__ void mend_nan(typename E::Bits* tile, u32 from, u32 to) 
 // Writes -inf over the elements among a thread's of [from, to) that the mask forbids; `tile[0]` has index `first`, which
 // may lie before the row.
 template <class E>
-__device__ __noinline__ void apply_mask(typename E::Bits* tile, u32 from, u32 to, u32 first, u32 len, const u32* mask) {
-    for (u32 i = from + threadIdx.x * 4; i < to; i += blockDim.x * 4) {
+__device__ __noinline__ void apply_mask(typename E::Bits* tile, u32 from, u32 to, u32 first, u32 len, const u32* mask,
+                                        Hands hands) {
+    for (u32 i = from + hands.own * 4; i < to; i += hands.all * 4) {
         u32 index = first + i, bits = 15;
         if (index < len && index + 4 <= len) {
             u32 low = __ldg(mask + index / 32);
@@ -84,24 +92,28 @@ struct Copy {
         return copied_from + (copied_to - copied_from) / GRAIN * (chunk + 1) / CHUNKS * GRAIN;
     }
 
+    // Starts the copy of the places from `from` to `to`, within those that come in bulk.
+    __device__ __forceinline__ void start_chunk(u32 from, u32 to, u64* arrival) const {
+        bulk_copy(tile + (from - first_place), values + (u64)(from - lead) * sizeof(Bits), (to - from) * (u32)sizeof(Bits),
+                  arrival);
+    }
+
     // Starts the copies, by one thread; the arrivals are set up.
     __device__ __forceinline__ void start(u64* arrivals) const {
         u32 from = copied_from;
 #pragma unroll 1
         for (u32 c = 0; c < CHUNKS; c++) {
             u32 to = chunk_end(c);
-            if (to > from)
-                bulk_copy(tile + (from - first_place), values + (u64)(from - lead) * sizeof(Bits),
-                          (to - from) * (u32)sizeof(Bits), arrivals + c);
+            if (to > from) start_chunk(from, to, arrivals + c);
             from = to;
         }
     }
 
-    // Copies the ends that are not whole grains; places outside the row become -inf. By all threads of the block.
-    __device__ __forceinline__ void fill_ends() const {
+    // Copies the ends that are not whole grains; places outside the row become -inf.
+    __device__ __forceinline__ void fill_ends(Hands hands) const {
         u32 before = copied_from - first_place, after = end_place - copied_to;
 #pragma unroll 1
-        for (u32 i = threadIdx.x; i < before + after; i += blockDim.x) {
+        for (u32 i = hands.own; i < before + after; i += hands.all) {
             u32 place = i < before ? first_place + i : copied_to + (i - before);
             u32 index = place - lead;
             tile[place - first_place] = index < len ? __ldg((const Bits*)values + index) : E::LOWEST;
@@ -109,6 +121,8 @@ struct Copy {
     }
 
     __device__ __forceinline__ void load4(u32 place, float* x) const {
+        // A function that is called has lost sight of where its pointers point.
+        __builtin_assume(__isShared(tile));
         if constexpr (sizeof(Bits) == 4) {
             float4 v = *(const float4*)(tile + (place - first_place));
             x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
@@ -118,51 +132,64 @@ struct Copy {
         }
     }
 
-    __device__ __forceinline__ float value(u32 place) const { return E::widen(tile[place - first_place]); }
+    __device__ __forceinline__ float value(u32 place) const {
+        __builtin_assume(__isShared(tile));
+        return E::widen(tile[place - first_place]);
+    }
 
     // This thread's maximum over [from, to), NaN if it sees one.
-    __device__ __forceinline__ float max_over(u32 from, u32 to) const {
+    __device__ __forceinline__ float max_over(u32 from, u32 to, Hands hands) const {
         float m[4] = {MINUS_INF, MINUS_INF, MINUS_INF, MINUS_INF};
-#pragma unroll 2
-        for (u32 place = from + threadIdx.x * 4; place < to; place += blockDim.x * 4) {
-            float x[4];
-            load4(place, x);
-            for (u32 e = 0; e < 4; e++) m[e] = max_or_nan(m[e], x[e]);
+        u32 stride = hands.all * 4;
+#pragma unroll 1
+        for (u32 place = from + hands.own * 4; place < to; place += 4 * stride) {
+            // Four loads under way at a time; in place of what lies past the end, this thread's first again.
+            float x[4][4];
+            for (u32 i = 0; i < 4; i++) load4(place + i * stride < to ? place + i * stride : place, x[i]);
+            for (u32 i = 0; i < 4; i++)
+                for (u32 e = 0; e < 4; e++) m[e] = max_or_nan(m[e], x[i][e]);
         }
         return max_or_nan(max_or_nan(m[0], m[1]), max_or_nan(m[2], m[3]));
     }
 
-    // Takes this thread's maxima as the copy arrives, one a chunk; mask and NaN rule are written into the copy. The caller
-    // synchronises before anyone reads another thread's part.
-    __device__ __forceinline__ void arrive_in_chunks(u64* arrivals, const u32* mask, float* max, bool* nan) const {
+    // The maximum of this thread's share of a chunk that has arrived; mask and NaN rule are written into the copy.
+    __device__ __forceinline__ float settle_chunk(u32 from, u32 to, const u32* mask, bool* nan, Hands hands) const {
+        if (mask != 0) apply_mask<E>(tile, from - first_place, to - first_place, first_place - lead, len, mask, hands);
+        float max = max_over(from, to, hands);
+        if (max != max) {
+            *nan = true;
+            mend_nan<E>(tile, from - first_place, to - first_place, hands);
+            max = max_over(from, to, hands);
+        }
+        return max;
+    }
+
+    // Takes this thread's maxima as the copy arrives, one a chunk. The caller synchronises before anyone reads another
+    // thread's part. `parity` is that of the arrivals' phase.
+    __device__ __forceinline__ void arrive_in_chunks(u64* arrivals, const u32* mask, float* max, bool* nan, Hands hands,
+                                                     u32 parity = 0) const {
         u32 from = first_place, copied = copied_from;
         *nan = false;
 #pragma unroll
         for (u32 c = 0; c < CHUNKS; c++) {
             u32 to = chunk_end(c);
-            if (to > copied) completion_wait(arrivals + c);
+            if (to > copied) completion_wait(arrivals + c, parity);
             copied = to;
             to = c + 1 < CHUNKS ? to : end_place;
-            if (mask != 0) apply_mask<E>(tile, from - first_place, to - first_place, first_place - lead, len, mask);
-            max[c] = max_over(from, to);
-            if (max[c] != max[c]) {
-                *nan = true;
-                mend_nan<E>(tile, from - first_place, to - first_place);
-                max[c] = max_over(from, to);
-            }
+            max[c] = settle_chunk(from, to, mask, nan, hands);
             from = to;
         }
     }
 
     __device__ __forceinline__ float arrive(u64* arrivals, const u32* mask, bool* nan) const {
         float max[CHUNKS];
-        arrive_in_chunks(arrivals, mask, max, nan);
+        arrive_in_chunks(arrivals, mask, max, nan, all_hands());
         return fmaxf(fmaxf(max[0], max[1]), fmaxf(max[2], max[3]));
     }
 
     __device__ __forceinline__ void arrive_in_groups(u64* arrivals, const u32* mask, u32* keys, bool* nan) const {
         float max[CHUNKS];
-        arrive_in_chunks(arrivals, mask, max, nan);
+        arrive_in_chunks(arrivals, mask, max, nan, all_hands());
         for (u32 c = 0; c < CHUNKS; c++) keys[c] = key_of(max[c]);
     }
 };

@@ -161,13 +161,13 @@ __device__ void finish_row(const RowBlock& b, const VerifyBlock& v, Team& team) 
     __threadfence();
     team.sync();
     if (team.rank() != 0) return;
-    if (threadIdx.x == 0) {
+    if (thread_id() == 0) {
         __threadfence();
         sh.is_last = atomicAdd((u32*)b.scratch, 1u) + 1 == (u32)b.rows;
     }
-    __syncthreads();
+    team_barrier();
     if (!sh.is_last) return;
     __threadfence();
     for (u64 request = warp_id(); request < v.requests; request += warp_count()) settle(b, v, request);
-    if (threadIdx.x == 0) *(u32*)b.scratch = 0;
+    if (thread_id() == 0) *(u32*)b.scratch = 0;
 }

@@ -26,7 +26,7 @@ __device__ __forceinline__ void verify_tile(const RowBlock& b, const VerifyBlock
         draft = draft_of(b, v, row_index, place);
         if (draft.kind == DRAFT_BAD) found.state = ROW_BAD;
     }
-    if (readable) copy.fill_ends();
+    if (readable) copy.fill_ends(all_hands());
     __syncthreads();
     bool nan = false;
     float max = MINUS_INF;

@@ -195,7 +195,7 @@ fn a_capture_and_allocations_on_another_thread_get_along() {
 #[test]
 fn the_same_without_clusters() {
     let Some(_) = gpu("the_same_without_clusters") else { return };
-    let switches = Switches { no_clusters: true };
+    let switches = Switches { no_clusters: true, ..Switches::default() };
     let device = Arc::new(CudaDevice::open_with(0, switches).unwrap());
     for name in ["worked_prefill", "prefill_vocab_129280", "decode_rejection", "prefill_forced_topn"] {
         let (step, expected) = vector(name);

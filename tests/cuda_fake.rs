@@ -1,7 +1,7 @@
 //! The CUDA device's dealings with the driver and with NVRTC, on machines without either: both are replaced by small
 //! libraries compiled here. What the kernels compute is not in question.
 
-use samedraw::device::cuda::CudaDevice;
+use samedraw::device::cuda::{CudaDevice, PlainRead, Switches};
 use samedraw::device::{self, Device, RawStream, Stream};
 use samedraw::pipeline::{HostRun, HostStep, Variant};
 use samedraw::{Error, SamplingParams, Unavailable};
@@ -404,6 +404,116 @@ fn a_step_is_one_launch_on_a_borrowed_stream() {
         assert_eq!(fake.count(c"cuModuleLoadData"), fake.count(c"cuModuleUnload"));
         assert_eq!(fake.number(c"fake_retained"), 0);
         assert_eq!(fake.current(), 0x77);
+    });
+    let _ = std::fs::remove_dir_all(cache);
+}
+
+/// A row of 129280 logits, which whole cards put into clusters of 16.
+fn wide_run(device: &Arc<CudaDevice>) -> HostRun<CudaDevice> {
+    const VOCAB: usize = 129_280;
+    let step = HostStep {
+        logits: &vec![0; VOCAB * 4],
+        vocab: VOCAB,
+        stride: VOCAB,
+        logits_rows: 1,
+        rows: 1,
+        params: &[SamplingParams { seq_seed: Some(1), ..SamplingParams::default() }],
+        positions: Some(&[3]),
+        ..HostStep::default()
+    };
+    HostRun::new(device, &step).unwrap()
+}
+
+/// Largest cluster a device with these switches launches, and whether its launches overlap.
+fn launched(fake: &Fake, switches: Switches) -> (i64, bool) {
+    let before = fake.number(c"fake_overlapped");
+    let device = Arc::new(CudaDevice::open_with(0, switches).unwrap());
+    wide_run(&device).run().unwrap();
+    assert_eq!(device.launches(), 1);
+    let largest = [16, 8, 4, 2].into_iter().find(|&size| device.launches_in_clusters_of(size) > 0).unwrap_or(1);
+    (i64::from(largest), fake.number(c"fake_overlapped") > before)
+}
+
+/// Part of a card (MIG, a context with few multiprocessors) may have no room for 16 blocks at a time.
+#[test]
+fn clusters_are_no_larger_than_the_card_can_schedule() {
+    let (driver, nvrtc, cache) = (made(|| driver(&[])), made(|| nvrtc(&[])), made(|| cache("clusters")));
+    for most in ["16", "8", "4", "1"] {
+        let env = [
+            ("SAMEDRAW_CUDA_DRIVER", &*driver),
+            ("SAMEDRAW_NVRTC", &*nvrtc),
+            ("SAMEDRAW_CACHE_DIR", &*cache),
+            ("FAKE_LARGEST_CLUSTER", Path::new(most)),
+        ];
+        in_child("clusters_are_no_larger_than_the_card_can_schedule", &env, || {
+            let most: i64 = std::env::var("FAKE_LARGEST_CLUSTER").unwrap().parse().unwrap();
+            let fake = Fake::driver();
+            assert_eq!(launched(&fake, Switches::default()).0, most);
+            assert_eq!(fake.number(c"fake_largest_cluster"), most);
+            let forced = Switches { cluster: Some(16), ..Switches::default() };
+            assert_eq!(launched(&fake, forced).0, most, "a forced size yields to the card");
+        });
+        if is_child() {
+            return;
+        }
+    }
+    let _ = std::fs::remove_dir_all(cache);
+}
+
+#[test]
+fn switches_choose_how_a_step_is_launched() {
+    let (driver, nvrtc, cache) = (made(|| driver(&[])), made(|| nvrtc(&[])), made(|| cache("switches")));
+    let env = [("SAMEDRAW_CUDA_DRIVER", &*driver), ("SAMEDRAW_NVRTC", &*nvrtc), ("SAMEDRAW_CACHE_DIR", &*cache)];
+    in_child("switches_choose_how_a_step_is_launched", &env, || {
+        let fake = Fake::driver();
+        for (text, expected) in [
+            ("general", (1, None)),
+            ("no-clusters", (1, None)),
+            ("cluster:8", (8, None)),
+            ("cluster:16,pdl", (16, Some(true))),
+            ("cluster:16,no-pdl", (16, Some(false))),
+            ("general,pdl", (1, Some(true))),
+        ] {
+            let (cluster, overlaps) = launched(&fake, Switches::parse(text).unwrap());
+            assert_eq!((cluster, expected.1.map(|_| overlaps)), (expected.0, expected.1), "{text}");
+        }
+    });
+    let _ = std::fs::remove_dir_all(cache);
+}
+
+#[test]
+fn an_unknown_switch_is_refused_by_name() {
+    let driver = made(|| driver(&[]));
+    let env = [("SAMEDRAW_CUDA_DRIVER", &*driver), ("SAMEDRAW_CUDA_VARIANT", Path::new("cluster:5"))];
+    in_child("an_unknown_switch_is_refused_by_name", &env, || {
+        let error = CudaDevice::open(0).expect_err("refused");
+        let text = error.to_string();
+        assert!(matches!(error, Error::Unsupported { op: "open", .. }), "{error:?}");
+        assert!(text.contains("SAMEDRAW_CUDA_VARIANT") && text.contains("cluster:5"), "{text}");
+    });
+}
+
+#[test]
+fn a_plain_read_is_one_launch_of_blocks_that_cover_it() {
+    let (driver, nvrtc, cache) = (made(|| driver(&[])), made(|| nvrtc(&[])), made(|| cache("read")));
+    let env = [("SAMEDRAW_CUDA_DRIVER", &*driver), ("SAMEDRAW_NVRTC", &*nvrtc), ("SAMEDRAW_CACHE_DIR", &*cache)];
+    in_child("a_plain_read_is_one_launch_of_blocks_that_cover_it", &env, || {
+        let device = Arc::new(CudaDevice::open(0).unwrap());
+        let (fake, stream) = (Fake::driver(), Stream::new(&device).unwrap());
+        let loaded = fake.count(c"cuModuleLoadData");
+        let read = PlainRead::new(&device).unwrap();
+        let from = samedraw::device::DevPtr(0x1008);
+        // SAFETY: the fake's kernels read nothing.
+        unsafe {
+            for shape in 0..PlainRead::SHAPES {
+                read.enqueue(stream.raw(), shape, from, 1 << 20).unwrap();
+            }
+            assert!(matches!(read.enqueue(stream.raw(), PlainRead::SHAPES, from, 64), Err(Error::Argument { .. })));
+            assert!(matches!(read.enqueue(stream.raw(), 0, from, 15), Err(Error::Argument { .. })), "no whole piece");
+        }
+        assert_eq!(fake.of_stream(c"fake_stream_launches", stream.raw()), PlainRead::SHAPES as i64);
+        drop(read);
+        assert_eq!((loaded, fake.count(c"cuModuleUnload")), (0, 1));
     });
     let _ = std::fs::remove_dir_all(cache);
 }

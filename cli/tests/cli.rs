@@ -279,4 +279,12 @@ fn bench_times_every_combination_and_writes_its_figures() {
     assert!(chart.starts_with("<svg ") && chart.trim_end().ends_with("</svg>"));
     assert_eq!(chart.matches("top-p 0.9, ").count(), 4);
     refused(&["bench", "--device", "cuda", "--threads", "2"], "--threads is for the CPU device");
+    refused(&["bench", "--mix", "one-hot"], "measured on a GPU alone");
+}
+
+#[cfg(not(feature = "cuda"))]
+#[test]
+fn bench_on_a_gpu_says_what_this_build_lacks() {
+    refused(&["bench", "--device", "cuda"], "built without the feature \"cuda\"");
+    refused(&["bench", "--device", "cuda:first"], "cuda:first");
 }

@@ -39,6 +39,7 @@ pub mod cuda;
 #[cfg(any(feature = "cuda", feature = "ascend"))]
 mod hash;
 mod memory;
+mod timing;
 
 pub use absent::Absent;
 #[cfg(feature = "ascend")]
@@ -48,6 +49,7 @@ pub use cpu::CpuDevice;
 #[cfg(feature = "cuda")]
 pub use cuda::CudaDevice;
 pub use memory::{DeviceBuffer, Stream};
+pub use timing::TimedGraph;
 
 /// The CPU device, absent from this build.
 #[cfg(not(feature = "cpu"))]

@@ -57,3 +57,45 @@ pub fn assert_same(want: &HostResult, got: &HostResult, what: impl FnOnce() -> S
         panic!("{}: {difference}", what());
     }
 }
+
+/// How many elements of each output were compared, and how many of them differ.
+pub fn differences(want: &HostResult, got: &HostResult) -> Vec<(&'static str, usize, usize)> {
+    fn of<T: Copy>(
+        all: &mut Vec<(&'static str, usize, usize)>,
+        name: &'static str,
+        want: &[T],
+        got: &[T],
+        same: impl Fn(T, T) -> bool,
+    ) {
+        let differ = want.iter().zip(got).filter(|&(&a, &b)| !same(a, b)).count();
+        all.push((name, want.len().max(got.len()), differ + want.len().abs_diff(got.len())));
+    }
+    let bits = |a: f32, b: f32| a.to_bits() == b.to_bits();
+    let all = &mut Vec::new();
+    of(all, "tokens", &want.tokens, &got.tokens, |a, b| a == b);
+    for (name, want, got) in [
+        ("status", &want.status, &got.status),
+        ("kept_counts", &want.kept_counts, &got.kept_counts),
+        ("ranks", &want.ranks, &got.ranks),
+        ("accepted", &want.accepted, &got.accepted),
+        ("accept_index", &want.accept_index, &got.accept_index),
+        ("kept_ids", &want.kept_ids, &got.kept_ids),
+        ("top_counts", &want.top_counts, &got.top_counts),
+        ("top_ids", &want.top_ids, &got.top_ids),
+        ("dense_ids", &want.dense_ids, &got.dense_ids),
+        ("column_ids", &want.column_ids, &got.column_ids),
+    ] {
+        of(all, name, want, got, |a, b| a == b);
+    }
+    for (name, want, got) in [
+        ("logprobs", &want.logprobs, &got.logprobs),
+        ("top_logprobs", &want.top_logprobs, &got.top_logprobs),
+        ("dense", &want.dense, &got.dense),
+        ("raw_logprobs", &want.raw_logprobs, &got.raw_logprobs),
+        ("sum_smaller_probs", &want.sum_smaller_probs, &got.sum_smaller_probs),
+        ("column_values", &want.column_values, &got.column_values),
+    ] {
+        of(all, name, want, got, bits);
+    }
+    std::mem::take(all)
+}

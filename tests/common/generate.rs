@@ -53,7 +53,7 @@ fn logits(rng: &mut Rng, vocab: usize, kind: usize) -> Vec<f32> {
 }
 
 /// Parameters, at the edges of their ranges half the time.
-fn params(rng: &mut Rng, vocab: usize, greedy: bool, filters: bool) -> SamplingParams {
+pub(super) fn params(rng: &mut Rng, vocab: usize, greedy: bool, filters: bool) -> SamplingParams {
     let temperatures = [0.0, 1e-6, 9.9e-6, 1e-5, 0.05, 0.5, 0.7, 1.0, 1.0, 1.0, 2.5, 100.0, 1e30];
     let seed = rng.u64();
     let plain = SamplingParams { temperature: rng.pick(&temperatures), seq_seed: Some(seed), ..Default::default() };

@@ -4,6 +4,8 @@
 // Each test binary compiles this module and uses a part of it.
 #![allow(dead_code, unused_imports)]
 
+pub mod arrange;
+pub mod bulk;
 pub mod case;
 pub mod compare;
 pub mod generate;
@@ -12,7 +14,7 @@ pub mod rng;
 pub mod row;
 
 pub use case::{Case, Drafted};
-pub use compare::{assert_same, first_difference};
+pub use compare::{assert_same, differences, first_difference};
 pub use rng::Rng;
 
 use samedraw::device::{self, Device};

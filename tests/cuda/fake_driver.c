@@ -142,13 +142,37 @@ Result cuModuleGetFunction(void **function, void *module, const char *name) { (v
 Result cuFuncGetAttribute(int *value, int which, void *function) { (void)which; (void)function; NEED_CONTEXT; *value = 0; return 0; }
 Result cuFuncSetAttribute(void *function, int which, int value) { (void)which; (void)function; NEED_CONTEXT; return value < 0 ? INVALID_VALUE : 0; }
 
-#ifndef LACK_LAUNCH
 struct config { unsigned grid[3], block[3], smem; struct stream *stream; void *attrs; unsigned attr_count; };
+struct attribute { int id, pad; unsigned value[16]; };
+/* Blocks of a cluster, from the launch attribute with number 4; 1 without it. */
+static unsigned cluster_of(const struct config *config) {
+    const struct attribute *attributes = config->attrs;
+    for (unsigned i = 0; i < config->attr_count; i++)
+        if (attributes[i].id == 4) return attributes[i].value[0];
+    return 1;
+}
+Result cuOccupancyMaxActiveClusters(int *clusters, void *function, const struct config *config) {
+    NEED_CONTEXT;
+    if (!function || config->grid[0] != cluster_of(config)) return INVALID_VALUE;
+    *clusters = cluster_of(config) <= (unsigned)setting("FAKE_LARGEST_CLUSTER", 16);
+    return 0;
+}
+
+static unsigned largest_cluster, overlapped;
+/* For the test: the largest cluster launched, and the launches that may overlap the one before. */
+long fake_largest_cluster(void) { return largest_cluster; }
+long fake_overlapped(void) { return overlapped; }
+
+#ifndef LACK_LAUNCH
 Result cuLaunchKernelEx(const struct config *config, void *function, void **params, void **extra) {
     NEED_CONTEXT;
     if (!function || extra || !params[0] || !params[1] || config->attr_count > 2) return INVALID_VALUE;
     for (int i = 0; i < 3; i++)
         if (!config->grid[i] || !config->block[i]) return INVALID_VALUE;
+    if (cluster_of(config) > (unsigned)setting("FAKE_LARGEST_CLUSTER", 16)) return 912;
+    if (cluster_of(config) > largest_cluster) largest_cluster = cluster_of(config);
+    const struct attribute *attributes = config->attrs;
+    for (unsigned i = 0; i < config->attr_count; i++) overlapped += attributes[i].id == 6;
     of(config->stream)->launches++;
     return 0;
 }

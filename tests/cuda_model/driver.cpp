@@ -355,6 +355,17 @@ Result cuFuncSetAttribute(void* function, int which, int value) {
     return OK;
 }
 
+// The model has room for any cluster that the function allows.
+Result cuOccupancyMaxActiveClusters(int* clusters, void* function, const Config* config) {
+    NEED_CONTEXT;
+    if (!function || config->attribute_count != 1 || config->attributes[0].id != CLUSTER_DIMENSION) return INVALID_VALUE;
+    const Kernel& kernel = *((Function*)function)->kernel;
+    unsigned blocks = config->attributes[0].value.cluster[0];
+    unsigned most = setting("SAMEDRAW_MODEL_SM", 90) < 90 ? 1 : kernel.large_clusters ? 16 : 8;
+    *clusters = blocks <= most && config->smem <= kernel.dynamic_allowed ? 1 : 0;
+    return OK;
+}
+
 Result cuLaunchKernelEx(const Config* config, void* function, void** params, void** extra) {
     NEED_CONTEXT;
     if (!function || extra || config->attribute_count > 4) return INVALID_VALUE;

@@ -39,6 +39,11 @@ MODEL_OWN(unsigned, model_cluster_number, cluster_number)
 #define gridDim (model_grid_dim())
 constexpr int warpSize = 32;
 
+// What a compiler for a GPU is told to believe.
+#define __builtin_assume(x) ((void)0)
+#define __isShared(x) true
+#define __isGlobal(x) true
+
 template <class T>
 struct model_kernel;
 

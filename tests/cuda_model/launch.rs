@@ -79,15 +79,19 @@ impl Driver {
 
     /// Runs the kernel `k(u64 in, u64 out)` of `source` and returns what it left in `out`; or what the model says.
     pub fn run(&self, source: &str, shape: Shape, input: &[u32], out: usize) -> Result<Vec<u32>, String> {
-        let image = format!(
-            "90\n{}\n{}\n{source}",
-            include_str!("../../cuda/abi.cuh"),
-            include_str!("../../cuda/machine.cuh")
-        );
+        let image =
+            format!("90\n{}\n{}\n{source}", include_str!("../../cuda/abi.cuh"), include_str!("../../cuda/machine.cuh"));
         let image = CString::new(image).expect("no zero byte");
         let (mut module, mut function) = (null_mut(), null_mut());
         call!(self, c"cuModuleLoadData", (*mut *mut c_void, *const c_char), &mut module, image.as_ptr())?;
-        call!(self, c"cuModuleGetFunction", (*mut *mut c_void, *mut c_void, *const c_char), &mut function, module, c"k".as_ptr())?;
+        call!(
+            self,
+            c"cuModuleGetFunction",
+            (*mut *mut c_void, *mut c_void, *const c_char),
+            &mut function,
+            module,
+            c"k".as_ptr()
+        )?;
         for (which, value) in [(MAX_DYNAMIC_SHARED, shape.allowed as c_int), (NON_PORTABLE_CLUSTERS, 1)] {
             call!(self, c"cuFuncSetAttribute", (*mut c_void, c_int, c_int), function, which, value)?;
         }
@@ -95,7 +99,15 @@ impl Driver {
         let bytes = size_of_val(input);
         call!(self, c"cuMemAlloc_v2", (*mut u64, usize), &mut from, bytes.max(16))?;
         call!(self, c"cuMemAlloc_v2", (*mut u64, usize), &mut to, out * 4)?;
-        call!(self, c"cuMemcpyHtoDAsync_v2", (u64, *const u32, usize, *mut c_void), from, input.as_ptr(), bytes, null_mut())?;
+        call!(
+            self,
+            c"cuMemcpyHtoDAsync_v2",
+            (u64, *const u32, usize, *mut c_void),
+            from,
+            input.as_ptr(),
+            bytes,
+            null_mut()
+        )?;
         call!(self, c"cuMemsetD8Async", (u64, u8, usize, *mut c_void), to, 0, out * 4, null_mut())?;
         let mut attribute = Attribute { id: CLUSTER_DIMENSION, pad: 0, value: [0; 16] };
         attribute.value[..3].copy_from_slice(&[shape.cluster, 1, 1]);
@@ -119,7 +131,15 @@ impl Driver {
         );
         let mut result = vec![0; out];
         let read = launched.and_then(|()| {
-            call!(self, c"cuMemcpyDtoHAsync_v2", (*mut u32, u64, usize, *mut c_void), result.as_mut_ptr(), to, out * 4, null_mut())
+            call!(
+                self,
+                c"cuMemcpyDtoHAsync_v2",
+                (*mut u32, u64, usize, *mut c_void),
+                result.as_mut_ptr(),
+                to,
+                out * 4,
+                null_mut()
+            )
         });
         // What was written past the end of either is found here.
         let freed = [from, to].map(|ptr| call!(self, c"cuMemFree_v2", (u64), ptr));

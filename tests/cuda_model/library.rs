@@ -71,7 +71,17 @@ impl Model {
         // Other processes may do the same at the same time; the last to finish gives the name.
         let own = self.folder.join(format!("{name}.{}", std::process::id()));
         let mut command = Command::new(compiler);
-        command.args(["-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-frounding-math", "-fno-omit-frame-pointer"]);
+        command.args([
+            "-std=c++17",
+            "-O2",
+            "-g1",
+            "-fPIC",
+            "-shared",
+            "-pthread",
+            "-fvisibility=hidden",
+            "-frounding-math",
+            "-fno-omit-frame-pointer",
+        ]);
         command.args(["-Wall", "-Wextra", "-Werror"]);
         command.arg(format!("-DMODEL_ROOT=\"{}\"", root.display()));
         command.arg(format!("-Wl,-soname,{name}")).arg("-o").arg(&own).args(files).arg("-ldl");

@@ -44,9 +44,15 @@ __device__ __forceinline__ void wait_for_inputs() {
 
 __device__ __forceinline__ void allow_next_launch() {}
 
-#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void named_barrier(u32 id, u32 threads) { model_barrier(MODEL_BARRIER, id, threads, 0); }
+__device__ __forceinline__ bool named_any(u32 id, u32 threads, bool x) {
+    return model_barrier(MODEL_BARRIER_OR, id, threads, x ? 1 : 0) != 0;
+}
 
 __device__ __forceinline__ u32 shared_address(const void* at) { return model_shared_address(at); }
+__device__ __forceinline__ void shared_add(u32 address, u32 x) { atomicAdd((u32*)model_shared_at(address), x); }
+
+#if __CUDA_ARCH__ >= 900
 
 __device__ __forceinline__ void completion_init(u64* at, u32 arrivals = 1) { model_completion_init((uint64_t*)at, arrivals); }
 __device__ __forceinline__ void completion_invalidate(u64* at) { model_completion_invalidate((uint64_t*)at); }
@@ -70,6 +76,7 @@ __device__ __forceinline__ void completion_wait(u64* at, u32 parity = 0) { model
 __device__ __forceinline__ u32 cluster_rank() { return model_cluster_rank(); }
 __device__ __forceinline__ u32 cluster_size() { return model_cluster_size(); }
 __device__ __forceinline__ u32 cluster_number() { return model_cluster_number(); }
+__device__ __forceinline__ u32 cluster_count() { return gridDim.x / model_cluster_size(); }
 
 __device__ __forceinline__ void cluster_started() {
     __syncwarp();
@@ -123,8 +130,7 @@ __device__ __forceinline__ void push_copy(u32 to, const void* at, u32 bytes, con
     model_bulk_to_peer(to, at, at, bytes, (const uint64_t*)completion);
 }
 
-// Named barriers: all `threads` of them, or an arrival that does not wait.
-__device__ __forceinline__ void barrier_sync(u32 id, u32 threads) { model_barrier(MODEL_BARRIER, id, threads, 0); }
-__device__ __forceinline__ void barrier_arrive(u32 id, u32 threads) { model_barrier(MODEL_BARRIER_ARRIVE, id, threads, 0); }
+// An arrival at a named barrier that does not wait.
+__device__ __forceinline__ void named_arrive(u32 id, u32 threads) { model_barrier(MODEL_BARRIER_ARRIVE, id, threads, 0); }
 
 #endif

@@ -23,14 +23,16 @@ fn every_f16_is_widened_exactly() {
 #[test]
 fn maxima_and_directed_sums_are_ieee() {
     on_the_model("numbers::maxima_and_directed_sums_are_ieee", &[], || {
-        let values = [0.0, -0.0, 1.0, -1.0, 1e-40, -1e-40, 16_777_216.0, 3.4e38, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+        let values =
+            [0.0, -0.0, 1.0, -1.0, 1e-40, -1e-40, 16_777_216.0, 3.4e38, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
         let pairs: Vec<[f32; 2]> = values.iter().flat_map(|&a| values.map(|b| [a, b])).collect();
         let source = "extern \"C\" __global__ void k(u64 in, u64 out) {\n\
             float a = ((const float*)in)[2 * threadIdx.x], b = ((const float*)in)[2 * threadIdx.x + 1];\n\
             float* to = (float*)out + 4 * threadIdx.x;\n\
             to[0] = max_or_nan(a, b), to[1] = fmaxf(a, b), to[2] = __fadd_rd(a, b), to[3] = __fadd_rn(a, b);\n}\n";
         let input: Vec<u32> = pairs.iter().flatten().map(|x| x.to_bits()).collect();
-        let got = Driver::open().run(source, shape(1, pairs.len() as u32, 1), &input, 4 * pairs.len()).expect("a launch");
+        let got =
+            Driver::open().run(source, shape(1, pairs.len() as u32, 1), &input, 4 * pairs.len()).expect("a launch");
         for (&[a, b], got) in pairs.iter().zip(got.chunks(4)) {
             let largest = match (a.is_nan(), b.is_nan()) {
                 (true, _) => b,
@@ -69,15 +71,20 @@ fn conversions_keep_within_their_range() {
             to[0] = (u32)wide, to[1] = (u32)(wide >> 32);\n\
             to[2] = __float2uint_rz(x), to[3] = max_or_nan_bf16x2(__float_as_uint(x), 0x40003f80);\n}\n";
         let input: Vec<u32> = values.iter().map(|x| x.to_bits()).collect();
-        let got = Driver::open().run(source, shape(1, values.len() as u32, 1), &input, 4 * values.len()).expect("a launch");
+        let got =
+            Driver::open().run(source, shape(1, values.len() as u32, 1), &input, 4 * values.len()).expect("a launch");
         for (&x, got) in values.iter().zip(got.chunks(4)) {
             let wide = u64::from(got[0]) | u64::from(got[1]) << 32;
             assert_eq!((wide, got[2]), (x as u64, x as u32), "{x:?}");
             // Both halves of the word as numbers of 16 bits, next to 1 and 2.
             let halves = [x.to_bits() as u16, (x.to_bits() >> 16) as u16].map(|bits| bf16::from_bits(bits).to_f32());
-            let want = [(halves[0], 1.0), (halves[1], 2.0)].map(|(a, b): (f32, f32)| if a.is_nan() { a } else { a.max(b) });
+            let want =
+                [(halves[0], 1.0), (halves[1], 2.0)].map(|(a, b): (f32, f32)| if a.is_nan() { a } else { a.max(b) });
             let got = [got[3] as u16, (got[3] >> 16) as u16].map(|bits| bf16::from_bits(bits).to_f32());
-            assert!(want.iter().zip(got).all(|(w, g)| w.is_nan() && g.is_nan() || *w == g), "{x:?}: {got:?}, not {want:?}");
+            assert!(
+                want.iter().zip(got).all(|(w, g)| w.is_nan() && g.is_nan() || *w == g),
+                "{x:?}: {got:?}, not {want:?}"
+            );
         }
     });
 }

@@ -96,7 +96,8 @@ fn every_vector_gives_its_expected_result() {
         let largest = from_env("SAMEDRAW_VOCAB", 32_003) as usize;
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
         let entries = std::fs::read_dir(folder).expect("tests/data").map(|entry| entry.expect("an entry").path());
-        let mut files: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|e| e == "safetensors")).collect();
+        let mut files: Vec<PathBuf> =
+            entries.filter(|path| path.extension().is_some_and(|e| e == "safetensors")).collect();
         files.sort();
         let (mut ran, mut wrong) = (0, Vec::new());
         for path in files {

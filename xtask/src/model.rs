@@ -10,7 +10,8 @@ use std::process::Command;
 /// Builds the model and runs `cargo test` with it as the GPU; `args` go on to `cargo test`.
 pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let model = Model::build(root, &target).map_err(|why| why.unwrap_or_else(|| "there is no g++, nor is CXX set".into()))?;
+    let model =
+        Model::build(root, &target).map_err(|why| why.unwrap_or_else(|| "there is no g++, nor is CXX set".into()))?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["test", "--package", "samedraw", "--features", "cuda,step-file"]).args(args);

@@ -1,6 +1,6 @@
 //! Bars of the medians, on a logarithmic scale of units, as SVG.
 
-use super::Timed;
+use super::host::Timed;
 use std::fmt::Write;
 
 const LEFT: f64 = 330.0;
@@ -36,7 +36,7 @@ pub fn svg(title: &str, all: &[Timed]) -> String {
     }
     for (line, timed) in all.iter().enumerate() {
         let y = TOP + LINE * line as f64;
-        let name = format!("{}, {} x {}, {}", timed.mix, timed.rows, timed.vocab, timed.character);
+        let name = format!("{}, {} x {} {}, {}", timed.mix, timed.rows, timed.vocab, timed.dtype, timed.character);
         let width = place(timed.units());
         // Writing to a string does not fail.
         let _ = write!(
@@ -57,6 +57,6 @@ pub fn svg(title: &str, all: &[Timed]) -> String {
     text + "</svg>\n"
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,6 +1,6 @@
 //! Compiling the kernels ahead of time, for maintenance.
 
-use super::kernels::Unit;
+use super::kernels::{PLAIN_READ, Unit};
 use super::modules::{of_each_unit, source};
 use super::nvrtc::{Nvrtc, flags};
 use crate::error::Result;
@@ -27,9 +27,9 @@ pub fn build(nvrtc: &str, compute: (u32, u32), more_flags: &[&str]) -> Result<Ve
     let nvrtc = Nvrtc::open(nvrtc)?;
     let mut flags = flags(compute);
     flags.extend(more_flags.iter().map(|flag| flag.to_string()));
-    let compile = |unit: &'static Unit| {
+    let compile = |unit: &Unit| {
         let compiled = nvrtc.compile(unit.name, &source(unit), &flags)?;
         Ok(Built { unit: unit.name, cubin: compiled.cubin, log: compiled.log })
     };
-    of_each_unit(compile).into_iter().collect()
+    of_each_unit(compile).into_iter().chain([compile(&PLAIN_READ)]).collect()
 }

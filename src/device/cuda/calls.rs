@@ -230,14 +230,14 @@ impl Device for CudaDevice {
     }
 
     fn scratch_bytes(&self, kind: StageKind, limits: &Limits) -> usize {
-        kernels::scratch_bytes(&self.card, kind, limits)
+        kernels::scratch_bytes(self.card(), kind, limits)
     }
 
     fn prepare(&self, _limits: &Limits) -> Result<()> {
         let _one_at_a_time = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         if self.modules.get().is_none() {
             let _current = self.context.enter("prepare")?;
-            let loaded = Modules::load(&self.card, self.driver.version)?;
+            let loaded = Modules::load(self.card, self.driver.version)?;
             // The lock is held, so nothing was set in between.
             self.modules.get_or_init(|| loaded);
         }
@@ -245,7 +245,7 @@ impl Device for CudaDevice {
     }
 
     fn supports(&self, stage: &Stage<'_>) -> Result<()> {
-        match kernels::launches(&self.card, stage).iter().next() {
+        match kernels::launches(self.card(), stage).iter().next() {
             Some(_) => Ok(()),
             None => Err(Error::Unsupported { op: "step", what: format!("the stage {:?} on CUDA", stage.kind()) }),
         }
@@ -262,11 +262,16 @@ impl Device for CudaDevice {
             Stage::Remap(rows, verify) | Stage::Verify(rows, verify) => (*rows, *verify),
         };
         let _current = self.context.enter(OP)?;
-        for one in kernels::launches(&self.card, stage).iter() {
+        for one in kernels::launches(modules.card(), stage).iter() {
             let function = modules.function(one)?;
             // SAFETY: the context is current and the function of it; streams and pointers are the caller's promise.
-            unsafe { launch(self.driver, &self.card, function, one, stream(on), rows, verify)? };
+            unsafe { launch(self.driver, modules.card(), function, one, stream(on), rows, verify)? };
             self.launched.fetch_add(1, Ordering::Relaxed);
+            if let Some(count) =
+                one.cluster.checked_ilog2().and_then(|log| self.clustered.get((log as usize).wrapping_sub(1)))
+            {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
         }
         Ok(())
     }

@@ -76,6 +76,7 @@ calls! {
     cuModuleGetFunction(function: *mut sys::CUfunction, module: sys::CUmodule, name: *const c_char);
     cuFuncGetAttribute(value: *mut c_int, which: sys::CUfunction_attribute, function: sys::CUfunction);
     cuFuncSetAttribute(function: sys::CUfunction, which: sys::CUfunction_attribute, value: c_int);
+    cuOccupancyMaxActiveClusters(clusters: *mut c_int, function: sys::CUfunction, config: *const sys::CUlaunchConfig);
 }
 
 type LaunchKernelEx = unsafe extern "C" fn(

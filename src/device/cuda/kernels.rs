@@ -17,6 +17,12 @@ macro_rules! unit {
         unit!(@ $name: "abi.cuh" "machine.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh" "row.cuh" "output.cuh"
             $($source)+)
     };
+    // One whose warps have roles.
+    ($name:literal with roles: $($source:literal)+) => {
+        unit!(@ $name: "abi.cuh" "machine.cuh" "roles.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh"
+            "row.cuh" "output.cuh" "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "pipe.cuh"
+            "lead.cuh" "draw.cuh" $($source)+)
+    };
     (@ $name:literal: $($source:literal)+) => {
         Unit { name: $name, sources: &[$( include_str!(concat!("../../../cuda/", $source)) ),+] }
     };
@@ -32,13 +38,19 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("select_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f32.cu"),
     unit!("select_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f16.cu"),
     unit!("select_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_bf16.cu"),
-    unit!("sample_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_f32.cu"),
-    unit!("sample_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_f16.cu"),
-    unit!("sample_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_bf16.cu"),
+    unit!("sample_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "sample_tile.cuh" "sample_f32.cu"),
+    unit!("sample_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "sample_tile.cuh" "sample_f16.cu"),
+    unit!("sample_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "sample_tile.cuh" "sample_bf16.cu"),
     unit!("verify_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_f32.cu"),
     unit!("verify_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_f16.cu"),
     unit!("verify_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_bf16.cu"),
+    unit!("draw_f32" with roles: "draw_f32.cu"),
+    unit!("draw_f16" with roles: "draw_f16.cu"),
+    unit!("draw_bf16" with roles: "draw_bf16.cu"),
 ];
+
+/// No stage launches it: what measurements compare with.
+pub(super) const PLAIN_READ: Unit = unit!(@ "read": "read.cu");
 
 type Kernel = (usize, &'static CStr);
 const SELECT: Kernel = (0, c"samedraw_select");
@@ -74,6 +86,12 @@ pub(super) struct Card {
     pub smem_per_block_optin: usize,
     /// Whether launches may use clusters of blocks.
     pub clusters: bool,
+    /// Blocks of the largest cluster, where there are any.
+    pub largest_cluster: u32,
+    /// Blocks of every cluster, for tests.
+    pub forced_cluster: Option<u32>,
+    /// The general kernels alone, for tests.
+    pub general: bool,
     /// Whether a launch may start before the one ahead of it in the stream has ended; the kernels wait for it themselves.
     pub pdl: bool,
 }
@@ -104,23 +122,25 @@ impl LaunchList {
     }
 }
 
-/// A kernel, and the most dynamic shared memory it is launched with.
+/// A kernel, and the most dynamic shared memory and threads it is launched with in a cluster.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     pub unit: usize,
     pub entry: &'static CStr,
     pub smem: u32,
+    /// Threads of a block; 0 for a kernel that is never launched in clusters.
+    pub cluster_block: u32,
 }
 
 /// Every kernel `launches` can name.
 pub(super) fn entries(card: &Card) -> Vec<Entry> {
-    let mut all: Vec<Entry> =
-        [SELECT, ARGMAX, SAMPLE, REMAP, VERIFY].map(|(unit, entry)| Entry { unit, entry, smem: 0 }).to_vec();
-    all.extend(ARGMAX_STREAM.map(|(unit, entry)| Entry { unit, entry, smem: 0 }));
+    let general = |(unit, entry)| Entry { unit, entry, smem: 0, cluster_block: 0 };
+    let mut all: Vec<Entry> = [SELECT, ARGMAX, SAMPLE, REMAP, VERIFY].map(general).to_vec();
+    all.extend(ARGMAX_STREAM.map(|(unit, entry)| Entry { unit, entry, smem: 0, cluster_block: 512 }));
     if card.clusters {
         let smem = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u32;
         let tiles = [SELECT_TILE, SAMPLE_TILE, VERIFY_TILE].into_iter().flatten();
-        all.extend(tiles.map(|(unit, entry)| Entry { unit, entry, smem }));
+        all.extend(tiles.map(|(unit, entry)| Entry { unit, entry, smem, cluster_block: TILE_BLOCK }));
     }
     all
 }
@@ -131,7 +151,7 @@ pub(super) fn launches(card: &Card, stage: &Stage<'_>) -> LaunchList {
         // Without a selection there is nothing to find: a copy, a block a row.
         Stage::Select(b) if b.columns == b.vocab => block_a_row(SELECT, b),
         Stage::Select(b) => tile(card, &SELECT_TILE, 8, b).unwrap_or_else(|| block_a_row(SELECT, b)),
-        Stage::Argmax(b) if b.from_columns != 0 => block_a_row(ARGMAX, b),
+        Stage::Argmax(b) if b.from_columns != 0 || card.general => block_a_row(ARGMAX, b),
         Stage::Argmax(b) => argmax_stream(card, b),
         Stage::Sample(b) => tile(card, &SAMPLE_TILE, 16, b).unwrap_or_else(|| block_a_row(SAMPLE, b)),
         Stage::Remap(b, _) => block_a_row(REMAP, b),
@@ -146,11 +166,7 @@ fn block_a_row((unit, entry): Kernel, b: &RowBlock) -> Launch {
 
 /// Largest cluster of the card.
 fn max_cluster(card: &Card) -> u64 {
-    match (card.clusters, card.compute.0) {
-        (false, _) => 1,
-        (true, 9 | 10) => 16,
-        (true, _) => 8,
-    }
+    if card.clusters { card.largest_cluster.into() } else { 1 }
 }
 
 /// Few rows are split over many blocks, so that every multiprocessor reads; with many, one block a row is enough.
@@ -166,6 +182,9 @@ fn argmax_stream(card: &Card, b: &RowBlock) -> Launch {
     while cluster > 1 && (cluster > max_cluster(card) || b.vocab < cluster * 2048) {
         cluster /= 2;
     }
+    if let Some(forced) = card.forced_cluster {
+        cluster = max_cluster(card).min(forced.into());
+    }
     let (unit, entry) = ARGMAX_STREAM[b.logits_dtype.min(2) as usize];
     Launch { unit, entry, grid: [(rows * cluster) as u32, 1, 1], block, smem: 0, cluster: cluster as u32 }
 }
@@ -179,9 +198,10 @@ fn tile(card: &Card, kernels: &[Kernel; 3], few: u64, b: &RowBlock) -> Option<La
     let (rows, sms) = (b.rows, u64::from(card.sms));
     let (unit, entry) = kernels[b.logits_dtype.min(2) as usize];
     let bytes = if b.logits_dtype == 0 { 4 } else { 2 };
-    let mut cluster = if rows * 4 <= sms { few.min(max_cluster(card)) } else { 8 };
+    let mut cluster =
+        card.forced_cluster.map_or(if rows * 4 <= sms { few } else { 8 }, u64::from).min(max_cluster(card));
     // A part below 16 KB costs more in exchanges than it saves in passes.
-    while cluster > 2 && b.vocab * bytes < cluster * (16 << 10) {
+    while card.forced_cluster.is_none() && cluster > 2 && b.vocab * bytes < cluster * (16 << 10) {
         cluster /= 2;
     }
     let room = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u64;

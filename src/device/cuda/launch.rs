@@ -26,9 +26,7 @@ pub(super) unsafe fn launch(
     let mut attributes: [sys::CUlaunchAttribute; 2] = unsafe { std::mem::zeroed() };
     let mut count = 0;
     if launch.cluster > 1 {
-        attributes[count].id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-        attributes[count].value.clusterDim =
-            sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: launch.cluster, y: 1, z: 1 };
+        attributes[count] = cluster_attribute(launch.cluster);
         count += 1;
     }
     if card.pdl {
@@ -52,4 +50,13 @@ pub(super) unsafe fn launch(
     // SAFETY: the caller's promise; the driver copies configuration and parameters before it returns and writes
     // through none of the pointers.
     unsafe { driver.launch("enqueue", &config, function, &mut params) }
+}
+
+/// The attribute of a launch in clusters of `blocks`.
+pub(super) fn cluster_attribute(blocks: u32) -> sys::CUlaunchAttribute {
+    // SAFETY: as in `launch`.
+    let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
+    attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attribute.value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 };
+    attribute
 }

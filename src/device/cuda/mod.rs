@@ -11,6 +11,7 @@
 //! | `SAMEDRAW_CUDA_DRIVER` | path of the driver, in place of `libcuda.so.1` |
 //! | `SAMEDRAW_NVRTC` | path of the NVRTC; else one the process has open, a toolkit's, a Python package's, the loader's |
 //! | `SAMEDRAW_CACHE_DIR` | folder of compiled kernels; else `$XDG_CACHE_HOME/samedraw`, else `~/.cache/samedraw` |
+//! | `SAMEDRAW_CUDA_VARIANT` | for tests: forces a way of launching, `general`, `no-clusters`, `cluster:N`, `pdl`, `no-pdl` |
 //!
 //! | file | what |
 //! |---|---|
@@ -19,9 +20,11 @@
 //! | `nvrtc`, `precompiled` | where machine code comes from |
 //! | `modules` | the loaded kernels |
 //! | `kernels` | the sources, and which launches a stage takes |
+//! | `switches` | what tests force |
 //! | `launch` | one launch |
 //! | `calls` | the `Device` trait |
 //! | `build` | kernels compiled ahead of time |
+//! | `plain_read` | a kernel that only reads, the unit of measurements |
 
 #[doc(hidden)]
 pub mod build;
@@ -32,7 +35,9 @@ mod kernels;
 mod launch;
 mod modules;
 mod nvrtc;
+mod plain_read;
 mod precompiled;
+mod switches;
 
 use crate::device::{DeviceInfo, Platform};
 use crate::error::{Error, Result, Unavailable};
@@ -45,13 +50,10 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-/// What tests and measurements switch off to compare; each gives the same bits.
 #[doc(hidden)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Switches {
-    /// No clusters of blocks, as on cards that have none.
-    pub no_clusters: bool,
-}
+pub use plain_read::PlainRead;
+#[doc(hidden)]
+pub use switches::Switches;
 
 /// One GPU.
 #[derive(Debug)]
@@ -63,6 +65,8 @@ pub struct CudaDevice {
     loading: Mutex<()>,
     modules: OnceLock<Modules>,
     launched: AtomicU64,
+    /// Of those, the ones in clusters of 2, 4, 8 and 16.
+    clustered: [AtomicU64; 4],
 }
 
 impl CudaDevice {
@@ -70,9 +74,10 @@ impl CudaDevice {
     ///
     /// # Errors
     /// [`Error::Unavailable`] where the driver is missing, too old or lacks a symbol, where there is no such GPU, and
-    /// where it is older than sm_80; [`Error::Driver`] for what the driver reports.
+    /// where it is older than sm_80; [`Error::Driver`] for what the driver reports; [`Error::Unsupported`] for a value
+    /// of `SAMEDRAW_CUDA_VARIANT` that is none of those listed.
     pub fn open(ordinal: usize) -> Result<Self> {
-        Self::open_with(ordinal, Switches::default())
+        Self::open_with(ordinal, Switches::of_environment()?)
     }
 
     #[doc(hidden)]
@@ -106,8 +111,12 @@ impl CudaDevice {
             compute: (major, minor),
             sms: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             smem_per_block_optin: ask(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
-            clusters: major >= 9 && !switches.no_clusters,
-            pdl: false,
+            clusters: major >= 9 && !switches.no_clusters && !switches.general,
+            // What compute capability allows; which of them the card can schedule is asked once the kernels are loaded.
+            largest_cluster: if matches!(major, 9 | 10) { 16 } else { 8 },
+            forced_cluster: switches.cluster,
+            general: switches.general,
+            pdl: switches.overlap.unwrap_or(false) && major >= 9,
         };
         let name = format!("{name}, sm_{major}{minor}, {} multiprocessors, {} MiB", card.sms, bytes >> 20);
         // SAFETY: the handle is this driver's.
@@ -120,13 +129,32 @@ impl CudaDevice {
             loading: Mutex::new(()),
             modules: OnceLock::new(),
             launched: AtomicU64::new(0),
+            clustered: Default::default(),
         })
+    }
+
+    /// The card as it is known by now: with the clusters it can schedule, once kernels are loaded.
+    fn card(&self) -> &Card {
+        self.modules.get().map_or(&self.card, Modules::card)
     }
 
     /// Kernel launches enqueued so far.
     #[doc(hidden)]
     pub fn launches(&self) -> u64 {
         self.launched.load(Ordering::Relaxed)
+    }
+
+    /// Kernel launches enqueued so far in clusters of `blocks`.
+    #[doc(hidden)]
+    pub fn launches_in_clusters_of(&self, blocks: u32) -> u64 {
+        let sizes = [2, 4, 8, 16];
+        sizes.iter().position(|&size| size == blocks).map_or(0, |at| self.clustered[at].load(Ordering::Relaxed))
+    }
+
+    /// Blocks of the largest cluster that launches use; 1 where they use none.
+    #[doc(hidden)]
+    pub fn largest_cluster(&self) -> u32 {
+        if self.card().clusters { self.card().largest_cluster } else { 1 }
     }
 
     /// Where the loaded kernels came from; empty before [`prepare`](crate::Device::prepare).

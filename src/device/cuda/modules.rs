@@ -1,7 +1,8 @@
 //! The kernels of a card, ready to launch: embedded, from the cache, or compiled now.
 
 use super::context::Context;
-use super::kernels::{self, Card, Launch, UNITS, Unit};
+use super::kernels::{self, Card, Entry, Launch, UNITS, Unit};
+use super::launch::cluster_attribute;
 use super::nvrtc::{self, Nvrtc};
 use super::{driver, precompiled, unavailable};
 use crate::device::cache::Cache;
@@ -25,6 +26,7 @@ pub(super) struct Modules {
     modules: Vec<sys::CUmodule>,
     functions: Vec<Function>,
     origins: Vec<String>,
+    card: Card,
 }
 
 // SAFETY: module and function handles may be used from any thread in whose context they were loaded.
@@ -34,9 +36,9 @@ unsafe impl Sync for Modules {}
 
 impl Modules {
     /// Loads every kernel `card` can launch. The context is current.
-    pub fn load(card: &Card, driver_version: i32) -> Result<Self> {
-        let mut loaded = Modules { modules: Vec::new(), functions: Vec::new(), origins: Vec::new() };
-        match loaded.fill(card, driver_version) {
+    pub fn load(card: Card, driver_version: i32) -> Result<Self> {
+        let mut loaded = Modules { modules: Vec::new(), functions: Vec::new(), origins: Vec::new(), card };
+        match loaded.fill(&card, driver_version).and_then(|()| loaded.fit_clusters(&card)) {
             Ok(()) => Ok(loaded),
             Err(error) => {
                 loaded.unload();
@@ -82,12 +84,40 @@ impl Modules {
         Ok(())
     }
 
+    /// Asks for the largest cluster the card can run at all, with the most shared memory each kernel takes: a partition
+    /// of a card (MIG, a context with fewer multiprocessors) may have no group of multiprocessors that holds 16 blocks,
+    /// and a launch of such a cluster would fail.
+    fn fit_clusters(&mut self, card: &Card) -> Result<()> {
+        if !card.clusters {
+            return Ok(());
+        }
+        let mut largest = card.largest_cluster;
+        for entry in kernels::entries(card).iter().filter(|entry| entry.cluster_block > 0) {
+            let function = self.find(entry.unit, entry.entry)?;
+            while largest > 1 && !runs_in_clusters(function, entry, largest)? {
+                largest /= 2;
+            }
+        }
+        self.card.largest_cluster = largest;
+        self.card.clusters = largest > 1;
+        Ok(())
+    }
+
+    /// The card, with the clusters it can run.
+    pub fn card(&self) -> &Card {
+        &self.card
+    }
+
     /// The function of a launch.
     pub fn function(&self, launch: &Launch) -> Result<sys::CUfunction> {
-        let same = |f: &&Function| f.unit == launch.unit && f.entry == launch.entry;
+        self.find(launch.unit, launch.entry)
+    }
+
+    fn find(&self, unit: usize, entry: &'static CStr) -> Result<sys::CUfunction> {
+        let same = |f: &&Function| f.unit == unit && f.entry == entry;
         self.functions.iter().find(same).map(|f| f.raw).ok_or_else(|| Error::Unsupported {
             op: "enqueue",
-            what: format!("kernel {:?}, which was not loaded,", launch.entry),
+            what: format!("kernel {entry:?}, which was not loaded,"),
         })
     }
 
@@ -111,8 +141,29 @@ impl Modules {
     }
 }
 
+/// Whether the card has room for one cluster of `blocks` of a kernel at its largest.
+fn runs_in_clusters(function: sys::CUfunction, entry: &Entry, blocks: u32) -> Result<bool> {
+    let mut attribute = cluster_attribute(blocks);
+    let config = sys::CUlaunchConfig {
+        gridDimX: blocks,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: entry.cluster_block,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: entry.smem,
+        hStream: null_mut(),
+        attrs: &mut attribute,
+        numAttrs: 1,
+    };
+    let mut clusters = 0;
+    // SAFETY: the context is current and the function of it; the configuration and its attribute outlive the call.
+    unsafe { driver::cuOccupancyMaxActiveClusters(OP, &mut clusters, function, &config)? };
+    Ok(clusters > 0)
+}
+
 /// Gets the machine code of a unit.
-struct Compiler<'a> {
+pub(super) struct Compiler<'a> {
     card: &'a Card,
     /// Absent where everything is embedded.
     nvrtc: Option<Nvrtc>,
@@ -120,13 +171,13 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn new(card: &'a Card, driver_version: i32) -> Result<Self> {
+    pub fn new(card: &'a Card, driver_version: i32) -> Result<Self> {
         let embedded = UNITS.iter().all(|unit| precompiled::find(unit.name, card.compute).is_some());
         let nvrtc = if embedded { None } else { Some(Nvrtc::find(driver_version)?) };
         Ok(Compiler { card, nvrtc, cache: Cache::of_user("cubin") })
     }
 
-    fn image(&self, unit: &Unit) -> Result<(Vec<u8>, String)> {
+    pub fn image(&self, unit: &Unit) -> Result<(Vec<u8>, String)> {
         let embedded = precompiled::find(unit.name, self.card.compute);
         let nvrtc = match (embedded, &self.nvrtc) {
             (None, Some(nvrtc)) => nvrtc,
