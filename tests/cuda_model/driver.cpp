@@ -80,23 +80,13 @@ struct Config {
     unsigned attribute_count;
 };
 
-// Another shape than the crate chose, to reach code that it would not.
-void force(const Kernel& kernel, Launch& launch) {
-    u32 cluster = (u32)setting("SAMEDRAW_MODEL_CLUSTER", 0), threads = (u32)setting("SAMEDRAW_MODEL_THREADS", 0);
-    const std::string& name = kernel.name;
-    auto ends = [&](const char* with) { return name.size() > strlen(with) && name.compare(name.size() - strlen(with), strlen(with), with) == 0; };
-    if (!ends("_f32") && !ends("_f16") && !ends("_bf16")) return;
-    u32 old_cluster = launch.cluster, old_threads = launch.block.x;
-    if (cluster != 0) {
-        launch.grid.x = launch.grid.x / old_cluster * cluster;
-        launch.cluster = cluster;
-    }
-    if (threads != 0) launch.block.x = threads;
-    if (launch.smem != 0 && (old_cluster != launch.cluster || old_threads != launch.block.x)) {
-        // Parts end at whole grains of a warp, so a little more than in proportion.
-        u64 smem = (u64)launch.smem * old_cluster / launch.cluster + launch.block.x / 32 * 64;
-        launch.smem = (u32)(smem > MAX_DYNAMIC ? MAX_DYNAMIC : smem);
-    }
+// Another number of threads than the crate chose, to reach code that it would not; for kernels that take any.
+void force(Launch& launch) {
+    u32 threads = (u32)setting("SAMEDRAW_MODEL_THREADS", 0), old = launch.block.x;
+    if (threads == 0 || launch.block.y != 1) return;
+    launch.block.x = threads;
+    // Parts end at whole grains of a warp, so a little more than before.
+    if (launch.smem != 0 && threads != old) launch.smem += threads / 32 * 64;
 }
 
 std::string refusal(const Kernel& kernel, const Launch& l) {
@@ -388,7 +378,7 @@ Result cuLaunchKernelEx(const Config* config, void* function, void** params, voi
             return wrong(INVALID_VALUE, "cuda model: a launch attribute it does not know: " + std::to_string(a.id));
         }
     }
-    force(*which->kernel, launch);
+    force(launch);
     why = refusal(*which->kernel, launch);
     if (!why.empty()) return wrong(INVALID_VALUE, why);
     std::vector<std::vector<char>> copies;

@@ -72,13 +72,13 @@ fn random_steps_on_a_card_without_clusters() {
 /// More blocks a row than short rows get of their own.
 #[test]
 fn random_steps_in_clusters_of_eight() {
-    let env = [("SAMEDRAW_MODEL_CLUSTER", "8"), ("SAMEDRAW_SEED", "6000")];
+    let env = [("SAMEDRAW_CUDA_VARIANT", "cluster:8"), ("SAMEDRAW_SEED", "6000")];
     on_the_model("steps::random_steps_in_clusters_of_eight", &env, || random_steps(150));
 }
 
 #[test]
 fn random_steps_in_clusters_of_sixteen() {
-    let env = [("SAMEDRAW_MODEL_CLUSTER", "16"), ("SAMEDRAW_SEED", "7000")];
+    let env = [("SAMEDRAW_CUDA_VARIANT", "cluster:16"), ("SAMEDRAW_SEED", "7000")];
     on_the_model("steps::random_steps_in_clusters_of_sixteen", &env, || random_steps(60));
 }
 
