@@ -32,7 +32,7 @@ void finish(Block& block, Barrier& b) {
     for (Thread* thread : b.waiting) {
         thread->result = result;
         if (now->checked) {
-            thread->known = joined(known, thread->known);
+            thread->known = known;
             thread->heard = heard;
         }
         if (thread != self) wake(thread);
@@ -89,8 +89,12 @@ extern "C" unsigned model_barrier(ModelBarrierOp op, unsigned id, unsigned count
     b.any |= value;
     b.all &= value;
     b.count += value;
-    tell(b.gathered, self);
-    if (now->checked) b.heard.add(self->heard);
+    if (now->checked) {
+        // Where all come, what is known of the block in the end covers each of them.
+        b.gathered.add(self->known);
+        if (count != 0) tell(b.gathered, self);
+        b.heard.add(self->heard);
+    }
     if (!arrives) b.waiting.push_back(self);
     u32 wanted = count == 0 ? block.alive : count;
     if (b.arrived == wanted) {

@@ -11,11 +11,26 @@ uint32_t block_threads = 1, block_warps = 1;
 struct Asked {
     ClockPtr a, b, both;
 };
-Asked asked[16];
+Asked asked[64];
 unsigned next_asked = 0;
 
+// Whether every moment of `more` is known already.
+bool covers(const Moments& all, const Moments& more) {
+    if (more.size() > all.size()) return false;
+    auto at = all.begin();
+    for (auto& m : more) {
+        while (at != all.end() && at->first < m.first) ++at;
+        if (at == all.end() || at->first != m.first || at->second < m.second) return false;
+    }
+    return true;
+}
+
 void merge(Moments& into, const Moments& more) {
-    if (more.empty()) return;
+    if (covers(into, more)) return;
+    if (into.empty()) {
+        into = more;
+        return;
+    }
     Moments all(into.size() + more.size());
     std::merge(into.begin(), into.end(), more.begin(), more.end(), all.begin());
     // Of equal numbers the last has the latest moment.
@@ -67,9 +82,12 @@ ClockPtr Gathered::copy() const {
     Clock all = own;
     for (Moments* moments : {&all.blocks, &all.warps, &all.threads, &all.completions}) {
         std::sort(moments->begin(), moments->end());
-        Moments none;
-        merge(none, *moments);
-        moments->swap(none);
+        Moments unique;
+        for (auto& m : *moments) {
+            if (!unique.empty() && unique.back().first == m.first) unique.back() = m;
+            else unique.push_back(m);
+        }
+        moments->swap(unique);
     }
     for (const ClockPtr& part : parts) merge(all, *part);
     tidy(all);
@@ -85,12 +103,13 @@ ClockPtr Gathered::take() {
 ClockPtr joined(const ClockPtr& a, const ClockPtr& b) {
     if (!b || a == b) return a;
     if (!a) return b;
+    if (covers(a->blocks, b->blocks) && covers(a->warps, b->warps) && covers(a->threads, b->threads) && covers(a->completions, b->completions)) return a;
     for (const Asked& one : asked)
         if (one.a == a && one.b == b) return one.both;
     Clock all = *a;
     merge(all, *b);
     tidy(all);
-    Asked& one = asked[next_asked++ % 16];
+    Asked& one = asked[next_asked++ % 64];
     one = Asked{a, b, std::make_shared<Clock>(std::move(all))};
     return one.both;
 }

@@ -82,7 +82,7 @@ void finish(Warp& warp, Rendezvous& r) {
     }
     for (u32 lane = 0; lane < WARP; lane++) {
         if (!(r.mask >> lane & 1)) continue;
-        if (known) warp.lane[lane]->known = joined(known, warp.lane[lane]->known);
+        if (known) warp.lane[lane]->known = known;
         u64 result = common;
         if (r.op >= MODEL_SHFL && r.op <= MODEL_SHFL_XOR) {
             u32 from = source_of(r, lane);
@@ -143,7 +143,10 @@ extern "C" uint64_t model_warp(ModelWarpOp op, unsigned mask, uint64_t value, un
     r.value[self->lane] = value;
     r.argument[self->lane] = argument;
     r.width[self->lane] = width;
-    if (op == MODEL_SYNCWARP) tell(r.gathered, self);
+    if (op == MODEL_SYNCWARP && now->checked) {
+        if (mask == warp.alive) r.gathered.add(self->known);
+        else tell(r.gathered, self);
+    }
     if (r.arrived == r.mask) finish(warp, r);
     else sleep(IN_WARP, name_of(op), mask, nullptr);
     return self->result;
