@@ -163,6 +163,7 @@ void touched(const void* at, size_t bytes, bool writes, bool atomic, u32 place) 
     auto p = (unsigned char*)at;
     if (p >= thread.stack && p < thread.stack + STACK_BYTES) return;
     Block& block = *thread.in_block;
+    thread.touched = now->moment;
     Access who{thread.number, now->moment, place, 0, (unsigned char)atomic};
     if (p >= block.window && p < block.window + WINDOW) {
         if (!in_shared(block, at, bytes)) {
@@ -213,6 +214,7 @@ void used(Block& block, const u64* at, u32 place) {
 }
 
 void touched_peer(Block& peer, const void* at, size_t bytes, bool writes, bool atomic, u32 place) {
+    self->touched = now->moment;
     Access who{self->number, now->moment, place, 0, (unsigned char)atomic};
     in_window(peer, at, bytes, writes, who, self, nullptr);
 }

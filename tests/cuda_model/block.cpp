@@ -40,12 +40,28 @@ void finish(Block& block, Barrier& b) {
     b = Barrier();
 }
 
+// What the threads that arrived had done: all of a block's as one, where that is no more than they had done.
+void gather_releases(Cluster& cluster) {
+    for (Block& block : cluster.blocks) {
+        bool all = cluster.releases == cluster.alive;
+        for (const Thread& thread : block.threads) all = all && (thread.wait == EXITED || thread.touched <= thread.arrived);
+        if (all) {
+            cluster.gathered.add_block(block.number, now->moment++);
+            continue;
+        }
+        for (const Thread& thread : block.threads)
+            if (thread.arrived != 0 && thread.wait != EXITED) cluster.gathered.add_thread(thread.number, thread.arrived);
+    }
+}
+
 void finish(Cluster& cluster) {
     cluster.phase++;
     cluster.arrived = 0;
     if (now->checked) {
+        gather_releases(cluster);
         cluster.released = cluster.gathered.take();
         cluster.set_up = cluster.readied.take();
+        cluster.releases = 0;
     }
     std::vector<Thread*> waiting;
     waiting.swap(cluster.waiting);
@@ -113,7 +129,12 @@ extern "C" void model_cluster_arrive(bool release) {
     if (self->cluster_arrived) fail("arrives at the cluster's barrier again without having waited");
     self->cluster_arrived = true;
     self->cluster_phase = cluster.phase;
-    if (release) tell(cluster.gathered, self);
+    self->arrived = 0;
+    if (release && now->checked) {
+        self->arrived = now->moment++;
+        cluster.gathered.add(self->known);
+        cluster.releases++;
+    }
     cluster.readied.add(self->readied);
     if (++cluster.arrived == cluster.alive) finish(cluster);
 }

@@ -46,6 +46,8 @@ struct Thread : ModelThread {
     // Number over the launch, and where its stack begins.
     u32 number = 0;
     unsigned char* stack = nullptr;
+    // When it last touched memory, and when it arrived at the cluster's barrier.
+    u32 touched = 0, arrived = 0;
     // What it knows of the others; what its last fence will tell them by an atomic operation, and what its next fence
     // makes known of what such operations said.
     ClockPtr known, fenced, heard;
@@ -146,6 +148,7 @@ struct Cluster {
     u32 arrived = 0;
     std::vector<Thread*> waiting;
     Gathered gathered, readied;
+    u32 releases = 0;
     ClockPtr released, set_up;
 };
 
