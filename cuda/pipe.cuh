@@ -13,6 +13,9 @@
 
 constexpr u32 MAX_SLOTS = 6;
 constexpr u32 MAX_BLOCKS = 16;
+// Most tokens a mass warp lists: no more than the lead has threads.
+constexpr u32 LIST = 192;
+static_assert(LIST <= LEAD_THREADS, "a thread of the lead each");
 // What other stages count in comes first in the scratch memory.
 constexpr u32 SCRATCH_HEAD = 256;
 constexpr u32 MASS_WARPS = MASS_THREADS / 32, FRONT_WARPS = FRONT_THREADS / 32;
@@ -137,7 +140,7 @@ struct Rows {
         r.slots = min(dynamic_shared_bytes() / r.slot_bytes, MAX_SLOTS);
         r.lists = b.scratch + SCRATCH_HEAD;
         u64 room = b.scratch == 0 || b.scratch_bytes <= SCRATCH_HEAD ? 0 : (b.scratch_bytes - SCRATCH_HEAD) / 8;
-        r.list_length = (u32)min(room / ((u64)r.step * r.blocks * MAILS * parts), (u64)LEAD_THREADS);
+        r.list_length = (u32)min(room / ((u64)r.step * r.blocks * MAILS * parts), (u64)LIST);
         return r;
     }
 
@@ -305,7 +308,10 @@ struct Turn {
 __device__ __forceinline__ void send(Pipe& pipe, const Rows& rows, const Turn& turn, u32 warp, u64 number, bool lists,
                                      u64 whole, u32 lowest) {
     u32 mail = turn.number & 1;
-    if (turn.number >= MAILS) completion_wait(&pipe.credit[turn.lead][mail], (turn.number / MAILS - 1) & 1);
+    // One lane waits: once it has sent, the lead may go on and end the next phase, before slower lanes have seen this one.
+    if (lane_id() == 0 && turn.number >= MAILS)
+        completion_wait(&pipe.credit[turn.lead][mail], (turn.number / MAILS - 1) & 1);
+    __syncwarp();
     Mail& to = pipe.mails[mail];
     if (lane_id() == 0) push(turn.lead, &to.sums[rows.rank * MASS_WARPS + warp], number, &pipe.mailed[mail]);
     if (warp != 0) return;

@@ -215,6 +215,7 @@ pub fn random_of(seed: u64, verify: bool, of: Option<usize>) -> Case {
         verify: None,
         top_logprobs: if vocab > 3000 { 5 } else { rng.pick(&[0, 1, 5, 20, vocab + 3]) },
         dense: rng.one_in(2),
+        places: true,
         raw_logprobs: rng.one_in(2),
         sum_smaller_probs: rng.one_in(2),
         kept_ids: rng.pick(&[0, 1, 8, vocab]),

@@ -34,6 +34,11 @@ __device__ __forceinline__ u32 max_or_nan_f16x2(u32 a, u32 b) {
     return model_max_or_nan_16(a & 0xffff, b & 0xffff, 0x7c00) | model_max_or_nan_16(a >> 16, b >> 16, 0x7c00) << 16;
 }
 
+__device__ __forceinline__ void named_barrier(u32 id, u32 threads) { model_barrier(MODEL_BARRIER, id, threads, 0); }
+__device__ __forceinline__ bool named_any(u32 id, u32 threads, bool x) {
+    return model_barrier(MODEL_BARRIER_OR, id, threads, x) != 0;
+}
+
 __device__ __forceinline__ u32 dynamic_shared_bytes() { return model_dynamic_shared_bytes(); }
 
 __device__ __forceinline__ void wait_for_inputs() {
@@ -47,6 +52,8 @@ __device__ __forceinline__ void allow_next_launch() {}
 #if __CUDA_ARCH__ >= 900
 
 __device__ __forceinline__ u32 shared_address(const void* at) { return model_shared_address(at); }
+
+__device__ __forceinline__ void shared_add(u32 address, u32 x) { atomicAdd((u32*)model_shared_at(address), x); }
 
 __device__ __forceinline__ void completion_init(u64* at, u32 arrivals = 1) { model_completion_init((uint64_t*)at, arrivals); }
 __device__ __forceinline__ void completion_invalidate(u64* at) { model_completion_invalidate((uint64_t*)at); }
@@ -70,6 +77,7 @@ __device__ __forceinline__ void completion_wait(u64* at, u32 parity = 0) { model
 __device__ __forceinline__ u32 cluster_rank() { return model_self->cluster_rank; }
 __device__ __forceinline__ u32 cluster_size() { return model_self->cluster_size; }
 __device__ __forceinline__ u32 cluster_number() { return model_self->cluster_number; }
+__device__ __forceinline__ u32 cluster_count() { return model_self->grid_dim.x / model_self->cluster_size; }
 
 __device__ __forceinline__ void cluster_started() {
     __syncwarp();

@@ -63,6 +63,7 @@ void* model_dynamic_shared(size_t align);
 unsigned model_dynamic_shared_bytes();
 
 unsigned model_shared_address(const void* at);
+void* model_shared_at(unsigned address);
 // The same place in block `rank`'s shared memory, `bytes` (4 or 8) of it. The addition is atomic and gives what was there.
 uint64_t model_peer_load(unsigned rank, const void* at, unsigned bytes);
 void model_peer_store(unsigned rank, const void* at, unsigned bytes, uint64_t value);

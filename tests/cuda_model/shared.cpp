@@ -142,6 +142,12 @@ unsigned model_shared_address(const void* at) {
     return (unsigned)((const unsigned char*)at - self->in_block->window);
 }
 
+void* model_shared_at(unsigned address) {
+    unsigned char* at = self->in_block->window + address;
+    if (!in_shared(*self->in_block, at, 4)) fail("address %u, which is not in this block's shared memory", address);
+    return at;
+}
+
 uint64_t model_peer_load(unsigned rank, const void* at, unsigned bytes) {
     return get(living_peer(rank, at, bytes, "a load", false, false, place_of(__builtin_return_address(0))), bytes);
 }

@@ -1,5 +1,6 @@
 //! The kernels: their sources, and which of them a stage launches.
 
+use super::resident;
 use crate::device::{Stage, StageKind};
 use crate::pipeline::Limits;
 use crate::pipeline::blocks::RowBlock;
@@ -52,7 +53,8 @@ pub(super) const UNITS: &[Unit] = &[
 /// No stage launches it: what measurements compare with.
 pub(super) const PLAIN_READ: Unit = unit!(@ "read": "read.cu");
 
-type Kernel = (usize, &'static CStr);
+/// A unit's index, and the name of a kernel of it.
+pub(super) type Kernel = (usize, &'static CStr);
 const SELECT: Kernel = (0, c"samedraw_select");
 const ARGMAX: Kernel = (1, c"samedraw_argmax");
 const SAMPLE: Kernel = (2, c"samedraw_sample");
@@ -92,8 +94,25 @@ pub(super) struct Card {
     pub forced_cluster: Option<u32>,
     /// The general kernels alone, for tests.
     pub general: bool,
+    /// Clusters that stay wherever they can be used, for tests.
+    pub forced_resident: bool,
+    /// How many clusters of 2, 4, 8 and 16 blocks the card holds at a time, of the kernels whose clusters stay.
+    pub resident: [u32; 4],
     /// Whether a launch may start before the one ahead of it in the stream has ended; the kernels wait for it themselves.
     pub pdl: bool,
+}
+
+impl Card {
+    /// Clusters of `blocks` that the card holds at a time, of the kernels whose clusters stay.
+    pub fn resident_clusters(&self, blocks: u64) -> u64 {
+        let size = [2, 4, 8, 16].iter().position(|&size| size == blocks);
+        size.map_or(0, |size| self.resident[size].into())
+    }
+}
+
+/// Bytes of an element of the logits.
+pub(super) fn element_bytes(dtype: u64) -> u64 {
+    if dtype == 0 { 4 } else { 2 }
 }
 
 /// One launch of a kernel.
@@ -141,6 +160,8 @@ pub(super) fn entries(card: &Card) -> Vec<Entry> {
         let smem = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u32;
         let tiles = [SELECT_TILE, SAMPLE_TILE, VERIFY_TILE].into_iter().flatten();
         all.extend(tiles.map(|(unit, entry)| Entry { unit, entry, smem, cluster_block: TILE_BLOCK }));
+        let smem = card.smem_per_block_optin.saturating_sub(resident::OTHER_SHARED) as u32;
+        all.extend(resident::DRAW.map(|(unit, entry)| Entry { unit, entry, smem, cluster_block: resident::BLOCK }));
     }
     all
 }
@@ -153,7 +174,9 @@ pub(super) fn launches(card: &Card, stage: &Stage<'_>) -> LaunchList {
         Stage::Select(b) => tile(card, &SELECT_TILE, 8, b).unwrap_or_else(|| block_a_row(SELECT, b)),
         Stage::Argmax(b) if b.from_columns != 0 || card.general => block_a_row(ARGMAX, b),
         Stage::Argmax(b) => argmax_stream(card, b),
-        Stage::Sample(b) => tile(card, &SAMPLE_TILE, 16, b).unwrap_or_else(|| block_a_row(SAMPLE, b)),
+        Stage::Sample(b) => resident::draw(card, b)
+            .or_else(|| tile(card, &SAMPLE_TILE, 16, b))
+            .unwrap_or_else(|| block_a_row(SAMPLE, b)),
         Stage::Remap(b, _) => block_a_row(REMAP, b),
         Stage::Verify(b, _) => tile(card, &VERIFY_TILE, 16, b).unwrap_or_else(|| block_a_row(VERIFY, b)),
     };
@@ -197,7 +220,7 @@ fn tile(card: &Card, kernels: &[Kernel; 3], few: u64, b: &RowBlock) -> Option<La
     }
     let (rows, sms) = (b.rows, u64::from(card.sms));
     let (unit, entry) = kernels[b.logits_dtype.min(2) as usize];
-    let bytes = if b.logits_dtype == 0 { 4 } else { 2 };
+    let bytes = element_bytes(b.logits_dtype);
     let mut cluster =
         card.forced_cluster.map_or(if rows * 4 <= sms { few } else { 8 }, u64::from).min(max_cluster(card));
     // A part below 16 KB costs more in exchanges than it saves in passes.
@@ -228,9 +251,10 @@ fn tile_bytes(vocab: u64, bytes: u64, cluster: u64) -> u64 {
     part * warps * bytes + part / 10 * 2 * warps
 }
 
-/// Scratch bytes a stage of `kind` needs at most. Kernels find it zeroed and leave it so.
-pub(super) fn scratch_bytes(_card: &Card, kind: StageKind, _limits: &Limits) -> usize {
+/// Scratch bytes a stage of `kind` needs at most. Kernels find the first 256 of them zeroed and leave them so.
+pub(super) fn scratch_bytes(card: &Card, kind: StageKind, limits: &Limits) -> usize {
     match kind {
+        StageKind::Sample => resident::scratch_bytes(card, limits),
         // The number of rows that have finished.
         StageKind::Verify => 256,
         _ => 0,
