@@ -161,3 +161,54 @@ __device__ __forceinline__ void bulk_copy(void* to, u64 from, u32 bytes, u64* ar
 }
 
 #endif
+
+// Bytes of dynamic shared memory of this launch.
+__device__ __forceinline__ u32 dynamic_bytes() {
+    u32 n;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(n));
+    return n;
+}
+
+// The larger of each of two halves, NaN where either is.
+__device__ __forceinline__ u32 max_or_nan_bf16x2(u32 a, u32 b) {
+    u32 x;
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(x) : "r"(a), "r"(b));
+    return x;
+}
+
+__device__ __forceinline__ u32 max_or_nan_f16x2(u32 a, u32 b) {
+    u32 x;
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(x) : "r"(a), "r"(b));
+    return x;
+}
+
+#if __CUDA_ARCH__ >= 900
+
+// A completion that waits for `arrivals` arrivals, each of which may name bytes to expect.
+__device__ __forceinline__ void completion_init_for(u64* at, u32 arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(at)), "r"(arrivals) : "memory");
+}
+
+// Arrives at block `to`'s completion and makes it expect `bytes` more.
+__device__ __forceinline__ void peer_expect(u32 to, const u64* completion, u32 bytes) {
+    u32 remote;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(completion)), "r"(to));
+    asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote), "r"(bytes)
+                 : "memory");
+}
+
+// Makes what this thread has written to shared memory known to the copy engine.
+__device__ __forceinline__ void written_for_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Starts copying `bytes` (a multiple of 16, on a 16-byte boundary) of this block's shared memory to the same place in
+// block `to`'s, counted there as completed. This block must not end before.
+__device__ __forceinline__ void push_copy(u32 to, const void* at, u32 bytes, const u64* completion) {
+    u32 remote, remote_completion;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_completion) : "r"(shared_address(completion)), "r"(to));
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(remote),
+                 "r"(shared_address(at)), "r"(bytes), "r"(remote_completion)
+                 : "memory");
+}
+
+#endif

@@ -24,14 +24,14 @@ macro_rules! unit {
 
 /// What NVRTC compiles.
 pub(super) const UNITS: &[Unit] = &[
-    unit!("select": "select.cu"),
+    unit!("select": "select.cuh" "select.cu"),
     unit!("argmax": "argmax.cu" "argmax_stream.cu"),
     unit!("sample": "sample.cuh" "sample.cu"),
     unit!("remap": "remap.cu"),
     unit!("verify": "verify.cuh" "verify.cu"),
-    unit!("select_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f32.cu"),
-    unit!("select_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f16.cu"),
-    unit!("select_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_bf16.cu"),
+    unit!("select_f32": "select.cuh" "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "select_f32.cu"),
+    unit!("select_f16": "select.cuh" "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "select_f16.cu"),
+    unit!("select_bf16": "select.cuh" "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "select_bf16.cu"),
     unit!("sample_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_f32.cu"),
     unit!("sample_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_f16.cu"),
     unit!("sample_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_bf16.cu"),
