@@ -8,7 +8,7 @@ __device__ __forceinline__ void gather_lists(Desk& desk, const Lists& lists, u32
         if (threadIdx.x < blocks) {
             u32 to = threadIdx.x, count = min(desk.listed, lists.capacity);
             u32 bytes = to == rank ? 0 : (count + 1) / 2 * 16;
-            peer_expect(to, &desk.gathered, bytes + 16);
+            completion_expect_at(to, &desk.gathered, bytes + 16);
             push(to, &desk.bounds[rank], bound, &desk.gathered);
             push(to, &desk.facts[rank], facts, &desk.gathered);
             if (bytes != 0) push_copy(to, lists.entries + rank * lists.capacity, bytes, &desk.gathered);
@@ -30,7 +30,7 @@ struct Crew {
 #if __CUDA_ARCH__ >= 900
         rank = cluster_rank(), blocks = cluster_size(), row_index = cluster_number();
         if (threadIdx.x == 0 && blocks > 1) {
-            completion_init_for(&desk.gathered, blocks);
+            completion_init(&desk.gathered, blocks);
             completions_ready();
         }
 #endif
@@ -79,7 +79,7 @@ __device__ __forceinline__ RowState list_columns(const RowBlock& b, Desk& desk, 
     sieve.sift_ends();
     sieve.sift_rest(next);
 #if __CUDA_ARCH__ >= 900
-    if (crew.blocks > 1) written_for_copies();
+    if (crew.blocks > 1) yield_to_copies();
 #endif
     bool nan = __syncthreads_or(sieve.nan) != 0;
     crew.wait();

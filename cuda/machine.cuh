@@ -31,13 +31,20 @@ __device__ __forceinline__ void allow_next_launch() {
 #endif
 }
 
+// Bytes of shared memory the launch asked for.
+__device__ __forceinline__ u32 dynamic_shared_bytes() {
+    u32 n;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(n));
+    return n;
+}
+
 #if __CUDA_ARCH__ >= 900
 
 __device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
 
-// A completion: waits for one arrival and for the bytes it is told to expect.
-__device__ __forceinline__ void completion_init(u64* at) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(at)) : "memory");
+// A completion: a phase of it ends with `count` arrivals and the bytes it was told to expect.
+__device__ __forceinline__ void completion_init(u64* at, u32 count = 1) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(at)), "r"(count) : "memory");
 }
 
 __device__ __forceinline__ void completion_expect(u64* at, u32 bytes) {
@@ -151,6 +158,9 @@ __device__ __forceinline__ u32 peer_load(u32 rank, const u32* at) {
     return x;
 }
 
+// Orders this thread's reads and writes of shared memory before copies that are started later.
+__device__ __forceinline__ void yield_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 // Starts copying `bytes` (a multiple of 16, from and to 16-byte boundaries); `arrival` completes with them.
 __device__ __forceinline__ void bulk_copy(void* to, u64 from, u32 bytes, u64* arrival) {
     completion_expect(arrival, bytes);
@@ -161,13 +171,6 @@ __device__ __forceinline__ void bulk_copy(void* to, u64 from, u32 bytes, u64* ar
 }
 
 #endif
-
-// Bytes of dynamic shared memory of this launch.
-__device__ __forceinline__ u32 dynamic_bytes() {
-    u32 n;
-    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(n));
-    return n;
-}
 
 // The larger of each of two halves, NaN where either is.
 __device__ __forceinline__ u32 max_or_nan_bf16x2(u32 a, u32 b) {
@@ -184,21 +187,13 @@ __device__ __forceinline__ u32 max_or_nan_f16x2(u32 a, u32 b) {
 
 #if __CUDA_ARCH__ >= 900
 
-// A completion that waits for `arrivals` arrivals, each of which may name bytes to expect.
-__device__ __forceinline__ void completion_init_for(u64* at, u32 arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(at)), "r"(arrivals) : "memory");
-}
-
 // Arrives at block `to`'s completion and makes it expect `bytes` more.
-__device__ __forceinline__ void peer_expect(u32 to, const u64* completion, u32 bytes) {
+__device__ __forceinline__ void completion_expect_at(u32 to, const u64* completion, u32 bytes) {
     u32 remote;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(completion)), "r"(to));
     asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote), "r"(bytes)
                  : "memory");
 }
-
-// Makes what this thread has written to shared memory known to the copy engine.
-__device__ __forceinline__ void written_for_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Starts copying `bytes` (a multiple of 16, on a 16-byte boundary) of this block's shared memory to the same place in
 // block `to`'s, counted there as completed. This block must not end before.

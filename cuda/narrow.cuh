@@ -54,7 +54,8 @@ __device__ __forceinline__ void count_in(u32* bins, u32 bin, bool has) {
     u32 lanes = __ballot_sync(ALL_LANES, has);
     if (lanes == 0) return;
     u32 first = __ffs((i32)lanes) - 1;
-    u32 same = __ballot_sync(ALL_LANES, has && bin == __shfl_sync(ALL_LANES, bin, first));
+    u32 shared_bin = __shfl_sync(ALL_LANES, bin, first);
+    u32 same = __ballot_sync(ALL_LANES, has && bin == shared_bin);
     if (__popc(same) < 8) same = 0;
     if (lane_id() == first && same != 0) atomicAdd(&bins[bin], (u32)__popc(same));
     if (has && !(same >> lane_id() & 1)) atomicAdd(&bins[bin], 1u);

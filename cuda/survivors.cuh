@@ -31,7 +31,7 @@ struct Lists {
         chosen = (u32*)((char*)memory + bins_bytes);
         places = (u16*)(chosen + words);
         entries = (u64*)((char*)places + places_bytes);
-        capacity = (dynamic_bytes() - bins_bytes - words * 4 - places_bytes) / 8 / blocks & ~1u;
+        capacity = (dynamic_shared_bytes() - bins_bytes - words * 4 - places_bytes) / 8 / blocks & ~1u;
     }
 
     __device__ __forceinline__ void clear() const {
@@ -134,11 +134,13 @@ struct Sieve {
                 set_bound(border.low);
                 for (u32 i = 0; i < IN_FLIGHT; i++) sift(sample[i], index(i), here(i));
                 __syncthreads();
-                if (desk.listed <= k + slack) return;
+                bool enough = desk.listed <= k + slack;
+                // Nobody may count on before everybody has looked.
+                __syncthreads();
+                if (enough) return;
             }
-            // Nobody may count before everybody has looked.
-            __syncthreads();
             if (threadIdx.x == 0) desk.listed = 0;
+            __syncthreads();
         }
         auto again = [&](u32 i) {
             uint4 v = strips.load(strips.sampled_grain(i));
