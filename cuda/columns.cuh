@@ -1,27 +1,8 @@
-// One row up to its first N tokens, by a cluster of blocks or by one.
+// The first N tokens of a row's order, in the shared memory of every block of a cluster: each block lists what may be
+// among them of its share of the row, all blocks get all lists, and each finds the N-th token in them for itself. Where
+// the lists cannot say, the row takes the passes of descent.cuh.
 
-// Every block of the cluster gets every block's list.
-__device__ __forceinline__ void gather_lists(Desk& desk, const Lists& lists, u32 rank, u32 blocks, u64 bound, bool nan) {
-    u64 facts = desk.listed | (nan ? 1ull << 32 : 0);
-#if __CUDA_ARCH__ >= 900
-    if (blocks > 1) {
-        if (threadIdx.x < blocks) {
-            u32 to = threadIdx.x, count = min(desk.listed, lists.capacity);
-            u32 bytes = to == rank ? 0 : (count + 1) / 2 * 16;
-            completion_expect_at(to, &desk.gathered, bytes + 16);
-            push(to, &desk.bounds[rank], bound, &desk.gathered);
-            push(to, &desk.facts[rank], facts, &desk.gathered);
-            if (bytes != 0) push_copy(to, lists.entries + rank * lists.capacity, bytes, &desk.gathered);
-        }
-        completion_wait(&desk.gathered);
-        return;
-    }
-#endif
-    if (threadIdx.x == 0) desk.bounds[0] = bound, desk.facts[0] = facts;
-    __syncthreads();
-}
-
-// The blocks of a cluster that work on a row.
+// The blocks of a cluster that work on a row, or one.
 struct Crew {
     u32 rank, blocks;
     u64 row_index;
@@ -53,8 +34,29 @@ struct Crew {
     }
 };
 
-// Reads a row and hands every block all of its lists, unless the row is not to be processed.
-// `resolve_row` says what the row's indices say; it is asked again later rather than kept, for its registers.
+// Every block of the cluster gets every block's list.
+__device__ __forceinline__ void gather_lists(Desk& desk, const Lists& lists, const Crew& crew, u64 bound, bool nan) {
+    u64 facts = desk.listed | (nan ? 1ull << 32 : 0);
+#if __CUDA_ARCH__ >= 900
+    if (crew.blocks > 1) {
+        if (threadIdx.x < crew.blocks) {
+            u32 to = threadIdx.x, count = min(desk.listed, lists.capacity);
+            u32 bytes = to == crew.rank ? 0 : (count + 1) / 2 * 16;
+            completion_expect_at(to, &desk.gathered, bytes + 16);
+            push(to, &desk.bounds[crew.rank], bound, &desk.gathered);
+            push(to, &desk.facts[crew.rank], facts, &desk.gathered);
+            if (bytes != 0) push_copy(to, lists.entries + crew.rank * lists.capacity, bytes, &desk.gathered);
+        }
+        completion_wait(&desk.gathered);
+        return;
+    }
+#endif
+    if (threadIdx.x == 0) desk.bounds[0] = bound, desk.facts[0] = facts;
+    __syncthreads();
+}
+
+// Reads a row and hands every block all of its lists, unless the row is not to be processed. `resolve_row` says what the
+// row's indices say; it is asked again later rather than kept, for its registers.
 template <u32 DTYPE, class Resolve>
 __device__ __forceinline__ RowState list_columns(const RowBlock& b, Desk& desk, const Lists& lists, const Crew& crew,
                                                  Resolve resolve_row) {
@@ -62,7 +64,7 @@ __device__ __forceinline__ RowState list_columns(const RowBlock& b, Desk& desk, 
     i64 logits_row = load_index_or_self(b.gather, b.gather_width, crew.row_index);
     bool readable = in_range(logits_row, b.logits_rows);
     Strips<DTYPE> strips(logits_at(b, readable ? (u64)logits_row : 0), readable ? b.vocab : 0, crew.rank, crew.blocks);
-    uint4 sample[IN_FLIGHT], next[IN_FLIGHT];
+    uint4 sample[IN_FLIGHT];
     for (u32 i = 0; i < IN_FLIGHT; i++) sample[i] = strips.load(strips.sampled_grain(i));
     Resolved found = resolve_row();
     lists.clear();
@@ -74,16 +76,106 @@ __device__ __forceinline__ RowState list_columns(const RowBlock& b, Desk& desk, 
     for (u32 i = 0; i < IN_FLIGHT; i++) sieve.masked(sample[i], strips.sampled_grain(i));
     u32 k = sample_rank((u32)b.columns, crew.blocks * strips.strip, LINE_LANES * Strips<DTYPE>::GRAIN);
     __syncthreads();
-    sieve.sift_sample(sample, k, k / 8 + 16);
-    if (strips.strip > 1) sieve.load_rest(next, warp_id());
-    sieve.sift_ends();
-    sieve.sift_rest(next);
+    sieve.find_bound(sample, k, k / 8 + 16);
+    sieve.sift_all(sample);
 #if __CUDA_ARCH__ >= 900
     if (crew.blocks > 1) yield_to_copies();
 #endif
     bool nan = __syncthreads_or(sieve.nan) != 0;
     crew.wait();
-    gather_lists(desk, lists, crew.rank, crew.blocks, sieve.bound, nan);
+    gather_lists(desk, lists, crew, sieve.bound, nan);
     crew.arrive();
     return ROW_LIVE;
 }
+
+// The first N tokens, found.
+struct Chosen {
+    Desk& desk;
+    const Lists& lists;
+    Order order;
+    u32 blocks, columns;
+    float largest;
+    bool nan;
+
+    __device__ __forceinline__ Chosen(Desk& d, const Lists& l, u64 vocab, u64 n, u32 count)
+        : desk(d), lists(l), order(vocab), blocks(count), columns((u32)n) {}
+
+    // Calls f(place, entry, here) in step for all lanes of a warp, for the survivors.
+    template <class F>
+    __device__ __forceinline__ void each(F f) const {
+        u32 warps = warp_count(), shared = max(warps / blocks, 1u);
+#pragma unroll 1
+        for (u32 block = warp_id() / shared; block < blocks; block += max(warps / shared, 1u)) {
+            u32 count = (u32)desk.facts[block], first = block * lists.capacity;
+#pragma unroll 2
+            for (u32 base = warp_id() % shared * 32; base < count; base += shared * 32) {
+                u32 i = base + lane_id();
+                bool here = i < count;
+                f(first + i, here ? lists.entries[first + i] : 0, here);
+            }
+        }
+    }
+
+    // Finds the first N tokens among all survivors; false, in every block, where they cannot be told from these.
+    __device__ __forceinline__ bool choose() {
+        u32 block = lane_id() % blocks;
+        u64 low = warp_max(desk.bounds[block]), facts = desk.facts[block], most = 0;
+        nan = __any_sync(ALL_LANES, facts >> 32 != 0);
+        if (__any_sync(ALL_LANES, (u32)facts > lists.capacity)) return false;
+        each([&](u32, u64 entry, bool) { most = entry > most ? entry : most; });
+        most = desk_max(desk, most);
+        largest = order.ordered(most);
+        // -0, so that a token of either zero is +0 away from it, as the first of the largest tokens is from itself.
+        largest = largest == 0.0f ? -0.0f : largest;
+        auto listed = [&](auto count) { each([&](u32, u64 entry, bool here) { count(entry, here); }); };
+        Border border = narrow(desk, lists.bins, listed, low, most, 0, columns, 0);
+        if (!border.found) return false;
+        each([&](u32, u64 entry, bool here) {
+            u32 id = order.id(entry);
+            if (here && entry >= border.low) atomicOr(&lists.chosen[id / 32], 1u << (id % 32));
+        });
+        __syncthreads();
+        count_chosen();
+        each([&](u32 place, u64 entry, bool here) {
+            if (here && entry >= border.low) lists.places[place_of(order.id(entry))] = (u16)place;
+        });
+        __syncthreads();
+        return true;
+    }
+
+    // How many are chosen before each word: four words a thread at a time, in as many rounds as it takes.
+    __device__ __forceinline__ void count_chosen() const {
+        u32 done = 0, turn = 0;
+#pragma unroll 1
+        for (u32 base = 0; base < lists.words; base += blockDim.x * 8, turn ^= 1) {
+            u32 word = base + threadIdx.x * 8;
+            uint4 v[2] = {};
+            if (word < lists.words) v[0] = *(const uint4*)(lists.chosen + word), v[1] = *(const uint4*)(lists.chosen + word + 4);
+            u32 counts[8], own = 0, total;
+            for (u32 i = 0; i < 8; i++) counts[i] = __popc(Vector<0>::word(v[i / 4], i % 4)), own += counts[i];
+            u32 through = done + desk_scan(desk, turn, own, &total);
+            done += total;
+            u32 packed[4];
+            for (u32 i = 0; i < 8; i += 2) {
+                u32 next = through + counts[i];
+                packed[i / 2] = through | next << 16;
+                through = next + counts[i + 1];
+            }
+            if (word < lists.words) *(uint4*)(lists.before + word) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+        }
+        __syncthreads();
+    }
+
+    // Place among the N in ascending id of a token that is one of them.
+    __device__ __forceinline__ u32 place_of(u32 id) const {
+        return lists.before[id / 32] + __popc(lists.chosen[id / 32] & ((1u << (id % 32)) - 1));
+    }
+
+    __device__ __forceinline__ bool has(u32 id) const { return lists.chosen[id / 32] >> (id % 32) & 1; }
+
+    __device__ __forceinline__ u64 entry(u32 place) const { return lists.entries[lists.places[place]]; }
+
+    __device__ __forceinline__ i32 status() const {
+        return (nan ? SD_STATUS_NAN_LOGITS : 0) | (largest == PLUS_INF ? SD_STATUS_INF_LOGITS : 0);
+    }
+};

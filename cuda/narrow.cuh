@@ -2,8 +2,10 @@
 // the range it must lie in, and again of the bin it falls into. A token is one integer that grows towards the front of
 // the order, so that ties need no care: its key, and below it the id counted backwards.
 
-// Bins of a histogram: a multiple of the threads of a block, which are a power of two.
+// Bins of a histogram: at least two a thread; the threads of a block are a power of two.
 constexpr u32 BINS = 2048;
+// Bytes of a place in the queue of a warp.
+constexpr u32 QUEUE_BYTES = 20;
 
 // What a block keeps in shared memory while it selects.
 struct Desk {
@@ -20,15 +22,24 @@ struct Desk {
     u32 bin, before, inside, total;
 };
 
-// Tokens of a row as integers.
+// Tokens of a row as integers. The lowest bit tells -0 from +0, which the order does not.
 struct Order {
-    u32 id_bits;
-    __device__ __forceinline__ explicit Order(u64 vocab) : id_bits(32 - __clz((u32)vocab)) {}
+    // Bits below the key.
+    u32 low_bits;
+    __device__ __forceinline__ explicit Order(u64 vocab) : low_bits(33 - __clz((u32)vocab)) {}
+    __device__ __forceinline__ u32 mask() const { return (1u << low_bits) - 1; }
     __device__ __forceinline__ u64 token(float x, u32 id) const {
-        return (u64)key_of(x) << id_bits | (((1u << id_bits) - 1) - id);
+        return (u64)key_of(x) << low_bits | ((mask() ^ id * 2 ^ 1) + (__float_as_uint(x) == 0x80000000u ? 1 : 0));
     }
-    __device__ __forceinline__ float value(u64 token) const { return value_of_key((u32)(token >> id_bits)); }
-    __device__ __forceinline__ u32 id(u64 token) const { return ((1u << id_bits) - 1) & ~(u32)token; }
+    // The first place a token with this value could have, and the last.
+    __device__ __forceinline__ u64 first(float x) const { return (u64)key_of(x) << low_bits | mask(); }
+    __device__ __forceinline__ u64 last(float x) const { return (u64)key_of(x) << low_bits; }
+    // The value, +0 for both zeros, and as it was.
+    __device__ __forceinline__ float ordered(u64 token) const { return value_of_key((u32)(token >> low_bits)); }
+    __device__ __forceinline__ float value(u64 token) const {
+        return __uint_as_float(__float_as_uint(ordered(token)) | ((u32)token & 1) << 31);
+    }
+    __device__ __forceinline__ u32 id(u64 token) const { return (mask() & ~(u32)token) >> 1; }
 };
 
 // Largest `x` of the block's threads; needs a barrier before the next.
@@ -49,16 +60,16 @@ __device__ __forceinline__ u32 desk_scan(Desk& desk, u32 turn, u32 x, u32* total
     return __reduce_add_sync(ALL_LANES, lane_id() < warp_id() ? warp : 0) + through - x;
 }
 
-// Adds one to a bin for each lane that has one; lanes that share the first one's bin go together, for rows of ties.
+// Adds one to a bin for each lane that has one; for all of them at once where they share it, as in rows of ties.
 __device__ __forceinline__ void count_in(u32* bins, u32 bin, bool has) {
     u32 lanes = __ballot_sync(ALL_LANES, has);
     if (lanes == 0) return;
-    u32 first = __ffs((i32)lanes) - 1;
-    u32 shared_bin = __shfl_sync(ALL_LANES, bin, first);
-    u32 same = __ballot_sync(ALL_LANES, has && bin == shared_bin);
-    if (__popc(same) < 8) same = 0;
-    if (lane_id() == first && same != 0) atomicAdd(&bins[bin], (u32)__popc(same));
-    if (has && !(same >> lane_id() & 1)) atomicAdd(&bins[bin], 1u);
+    u32 first = __ffs((i32)lanes) - 1, other = bin ^ __shfl_sync(ALL_LANES, bin, first);
+    if (!__any_sync(ALL_LANES, has && other != 0)) {
+        if (lane_id() == first) atomicAdd(&bins[bin], (u32)__popc(lanes));
+    } else if (has) {
+        atomicAdd(&bins[bin], 1u);
+    }
 }
 
 // Every token from `low` on is one of the first `ahead + inside`, of which `inside` share its bin.
@@ -87,16 +98,20 @@ __device__ __forceinline__ Border narrow(Desk& desk, u32* bins, Each each, u64 l
         });
         if (threadIdx.x == 0) desk.bin = ~0u;
         __syncthreads();
-        u32 top = BINS - 1 - threadIdx.x * share, own = 0;
-        for (u32 i = 0; i < share; i++) own += bins[top - i];
+        // A thread has `share` neighbouring bins, the first thread the highest.
+        u32 lowest = BINS - (threadIdx.x + 1) * share, own = 0;
+        for (u32 i = 0; i < share; i += 2) {
+            uint2 two = *(const uint2*)(bins + lowest + i);
+            own += two.x + two.y;
+        }
         u32 total, before = ahead + desk_scan(desk, turn, own, &total);
         turn ^= 1;
         if (before < want && want <= before + own) {
-            u32 bin = top;
+            u32 bin = lowest + share - 1;
             while (before + bins[bin] < want) before += bins[bin--];
             desk.bin = bin, desk.before = before, desk.inside = bins[bin];
         }
-        for (u32 i = 0; i < share; i++) bins[top - i] = 0;
+        for (u32 i = 0; i < share; i += 2) *(uint2*)(bins + lowest + i) = make_uint2(0, 0);
         __syncthreads();
         u32 bin = desk.bin;
         if (bin == ~0u) {

@@ -1,4 +1,4 @@
-// Keeps the first N tokens of a row's order, ids ascending: a cluster of blocks (or one) a row, survivors.cuh finds them.
+// Keeps the first N tokens of a row's order, ids ascending: a cluster of blocks (or one) a row, columns.cuh finds them.
 
 template <u32 DTYPE>
 __device__ __forceinline__ void select_columns(const RowBlock& b) {
@@ -29,8 +29,8 @@ __device__ __forceinline__ void select_columns(const RowBlock& b) {
         u32 to = min(from + each, chosen.columns);
         for (u32 i = from + threadIdx.x; i < to; i += blockDim.x) {
             u64 entry = chosen.entry(i);
-            values[i] = Lists::value(entry);
-            ids[i] = (i32)Lists::id(entry);
+            values[i] = chosen.order.value(entry);
+            ids[i] = (i32)chosen.order.id(entry);
         }
         if (scalars)
             store<i32>(b.column_status, crew.row_index,

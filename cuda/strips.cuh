@@ -60,8 +60,8 @@ struct Strips {
     // Whole grains lie from index `head` on.
     u32 head, grains;
     u32 rank, blocks;
-    // Lines of this block, and of a strip.
-    u32 lines, strip;
+    // Lines of a strip: a power of two.
+    u32 strip;
 
     __device__ __forceinline__ Strips(u64 row_values, u64 length, u32 block, u32 count)
         : values(row_values), len((u32)length), rank(block), blocks(count) {
@@ -69,18 +69,18 @@ struct Strips {
         head = min(lead == 0 ? 0 : GRAIN - lead, len);
         grains = (len - head) / GRAIN;
         u32 all = (grains + LINE_LANES - 1) / LINE_LANES;
-        lines = all > rank ? (all - rank + blocks - 1) / blocks : 0;
-        u32 sampled = warp_count() * WARP_LINES * IN_FLIGHT;
-        strip = max(((all + blocks - 1) / blocks + sampled - 1) / sampled, 1u);
+        u32 sampled = warp_count() * WARP_LINES * IN_FLIGHT * blocks;
+        strip = all <= sampled ? 1 : 1u << (32 - __clz((all - 1) / sampled));
     }
 
-    // This lane's grain of the block's line `line`; at least `grains` where there is none.
+    // This lane's grain of the `line`-th line of the block and of those after it.
     __device__ __forceinline__ u32 grain_of(u32 line) const {
-        return line < lines ? (line * blocks + rank) * LINE_LANES + lane_id() % LINE_LANES : 0xffffffffu;
+        return ((line + lane_id() / LINE_LANES) * blocks + rank) * LINE_LANES + lane_id() % LINE_LANES;
     }
 
     __device__ __forceinline__ u32 sampled_grain(u32 i) const {
-        return grain_of(((i * warp_count() + warp_id()) * WARP_LINES + lane_id() / LINE_LANES) * strip);
+        u32 line = (i * warp_count() + warp_id()) * WARP_LINES + lane_id() / LINE_LANES;
+        return (line * strip * blocks + rank) * LINE_LANES + lane_id() % LINE_LANES;
     }
 
     __device__ __forceinline__ u32 index_of(u32 grain) const { return head + grain * GRAIN; }

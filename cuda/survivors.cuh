@@ -1,22 +1,22 @@
-// The first N tokens of a row's order, in the shared memory of every block that needs them.
+// What may be among the first N tokens of a row, listed by each block of its share of the row: the tokens not behind a
+// bound that the block's sample suggests, the k-th of the sample, where k is a little more than the sample's part of N.
+// All of a row's lists together hold its first N tokens as long as N of theirs are not behind the hindmost bound, which
+// the choice of k makes all but certain; the lists say whether it is so, and columns.cuh what happens otherwise.
 //
-// Each block lists what may be among them of its share of the row: the tokens not behind a bound that its sample
-// suggests, k-th of the sample, k a little more than its part of N. The blocks then send each other their lists, and
-// each finds the N-th token in all of them: exact as long as N of them are not behind the hindmost bound, which
-// k makes all but certain. Otherwise, or where a list runs over, the row takes the passes of descent.cuh.
-//
-// What a row costs, V values in all: every byte read once; for each 16 bytes one maximum and one comparison, and some 25
-// instructions more in a warp that has found a survivor; 1.3 to 2 N survivors of 8 bytes; a histogram or two of the sample
-// and of the survivors; one launch.
+// What a row costs: every byte read once; for each 16 bytes of a lane one maximum, one comparison and a vote, some 20
+// instructions; for the 16 bytes that hold a survivor, 2 to 15 in a hundred, a place in a queue, and for 32 of those some
+// 100 instructions in which every lane has work; 1.3 to 1.8 N survivors of 8 bytes. 128 lanes a clock have 116
+// instructions for the 16 bytes that a multiprocessor's share of the memory takes to deliver them: a third is used.
 
 // The dynamic shared memory of a launch.
 struct Lists {
-    // Survivors, `capacity` a block: the bits of the value, the id above.
+    // Survivors as integers of `Order`, `capacity` a block.
     u64* entries;
     u32 capacity;
-    // For each of the first N tokens in ascending id, where its entry is.
+    // For each of the first N tokens in ascending id, where its entry is; in the same memory, before, the warps' queues.
     u16* places;
-    // A bit for each token, set for the first N, and how many are set before each word: in the memory of the bins.
+    uint4* queues;
+    // A bit for each token, set for the first N; and in the memory of the bins how many are set before each word.
     u32* chosen;
     u16* before;
     u32* bins;
@@ -24,24 +24,23 @@ struct Lists {
     u32 words;
 
     __device__ __forceinline__ Lists(void* memory, u64 vocab, u64 columns, u32 blocks) {
-        words = ((u32)vocab + 127) / 128 * 4;
-        u32 bins_bytes = max(BINS * 4, words * 2), places_bytes = ((u32)columns + 7) / 8 * 16;
+        words = ((u32)vocab + 255) / 256 * 8;
+        u32 bins_bytes = max(BINS * 4, words * 2), places_bytes = max(((u32)columns + 7) / 8 * 16, blockDim.x * QUEUE_BYTES);
         bins = (u32*)memory;
         before = (u16*)memory;
         chosen = (u32*)((char*)memory + bins_bytes);
         places = (u16*)(chosen + words);
+        queues = (uint4*)places;
         entries = (u64*)((char*)places + places_bytes);
         capacity = (dynamic_shared_bytes() - bins_bytes - words * 4 - places_bytes) / 8 / blocks & ~1u;
     }
 
     __device__ __forceinline__ void clear() const {
         uint4* bits = (uint4*)chosen;
+        uint4* counts = (uint4*)bins;
         for (u32 i = threadIdx.x; i < words / 4; i += blockDim.x) bits[i] = make_uint4(0, 0, 0, 0);
-        for (u32 i = threadIdx.x; i < BINS; i += blockDim.x) bins[i] = 0;
+        for (u32 i = threadIdx.x; i < BINS / 4; i += blockDim.x) counts[i] = make_uint4(0, 0, 0, 0);
     }
-
-    static __device__ __forceinline__ float value(u64 entry) { return __uint_as_float((u32)entry); }
-    static __device__ __forceinline__ u32 id(u64 entry) { return (u32)(entry >> 32); }
 };
 
 // How many of a block's sample to list, about; `strip` times as many survive. Five standard deviations more than its
@@ -51,11 +50,11 @@ __device__ __forceinline__ u32 sample_rank(u32 columns, u32 parts, u32 line) {
     return part + max((u32)(5.0f * __fsqrt_rn((float)part)) + 8, line + 1);
 }
 
-// Lists a block's survivors.
 template <u32 DTYPE>
 struct Sieve {
     typedef Strips<DTYPE> S;
     typedef typename S::V V;
+    typedef typename S::Bits Bits;
     static constexpr u32 GRAIN = S::GRAIN;
 
     Desk& desk;
@@ -63,234 +62,206 @@ struct Sieve {
     const S& strips;
     const u32* mask;
     Order order;
-    // Bound: survivors have a larger value, or the same and an id that is not larger.
+    // Survivors have a larger value than the bound, or the same and an id that is not larger.
     u64 bound;
     float value;
     u32 id;
+    // Places taken in this warp's queue.
+    u32 queued;
     bool nan;
 
     __device__ __forceinline__ Sieve(Desk& d, const Lists& l, const S& s, u64 row_mask, u64 vocab)
-        : desk(d), lists(l), strips(s), mask((const u32*)row_mask), order(vocab), nan(false) {}
+        : desk(d), lists(l), strips(s), mask((const u32*)row_mask), order(vocab), queued(0), nan(false) {}
 
     __device__ __forceinline__ void set_bound(u64 token) {
-        bound = token;
-        // Below every key lies NaN: a bound there must let everything through.
-        u64 lowest = order.token(MINUS_INF, order.id(0));
-        bound = bound < lowest ? lowest : bound;
-        value = order.value(bound), id = order.id(bound);
+        // Below the key of -inf lies NaN: a bound there lets everything through.
+        u64 lowest = order.last(MINUS_INF);
+        bound = token < lowest ? lowest : token & ~1ull;
+        value = order.ordered(bound), id = order.id(bound);
     }
 
     __device__ __forceinline__ bool survives(float x, u32 index) const {
         return x > value || (x == value && index <= id);
     }
 
-    __device__ __forceinline__ void list(u32 at, float x, u32 index) {
-        if (at < lists.capacity)
-            lists.entries[strips.rank * lists.capacity + at] = (u64)index << 32 | __float_as_uint(x);
+    __device__ __forceinline__ void list(u32 at, float x, u32 index) const {
+        if (at < lists.capacity) lists.entries[strips.rank * lists.capacity + at] = order.token(x, index);
     }
 
-    // Lists the survivors of 16 bytes that begin at `index`.
-    __device__ __forceinline__ void sift(const uint4& v, u32 index, bool here) {
+    // The largest element, NaN counting as -inf.
+    static __device__ __forceinline__ float clean_max(const uint4& v) {
+        float max = MINUS_INF;
+        for (u32 e = 0; e < GRAIN; e++) max = fmaxf(max, V::at(v, e));
+        return max;
+    }
+
+    // This warp's queue: 16 bytes of elements a place, behind them the grains.
+    __device__ __forceinline__ uint4* queue() const { return lists.queues + warp_id() * (32 * QUEUE_BYTES / 16); }
+
+    // Lists the survivors among what this warp has queued.
+    __device__ __forceinline__ void drain() {
+        uint4* vectors = queue();
+        __syncwarp();
+        if (lane_id() < queued) {
+            uint4 v = vectors[lane_id()];
+            u32 index = strips.index_of(((u32*)(vectors + 32))[lane_id()]), hits = 0;
+            for (u32 e = 0; e < GRAIN; e++) hits |= survives(fmaxf(V::at(v, e), MINUS_INF), index + e) ? 1u << e : 0;
+            if (hits != 0) {
+                u32 at = atomicAdd(&desk.listed, (u32)__popc(hits));
+#pragma unroll 1
+                for (; hits != 0; hits &= hits - 1) {
+                    u32 e = __ffs((i32)hits) - 1;
+                    list(at++, fmaxf(S::E::widen(((const Bits*)(vectors + lane_id()))[e]), MINUS_INF), index + e);
+                }
+            }
+        }
+        __syncwarp();
+        queued = 0;
+    }
+
+    // Queues 16 bytes that hold a survivor; all lanes of a warp together.
+    __device__ __forceinline__ void sift(const uint4& v, u32 grain, bool here) {
         float max = V::max(v);
-        if (!here || max < value) return;
-        nan |= max != max;
-        u32 hits = 0;
-        for (u32 e = 0; e < GRAIN; e++) hits |= survives(fmaxf(V::at(v, e), MINUS_INF), index + e) ? 1u << e : 0;
-        if (hits == 0) return;
-        u32 at = atomicAdd(&desk.listed, (u32)__popc(hits));
-        for (u32 e = 0; e < GRAIN; e++) {
-            if (hits >> e & 1) list(at++, fmaxf(V::at(v, e), MINUS_INF), index + e);
+        bool hit = here && !(max < value);
+        if (!__any_sync(ALL_LANES, hit)) return;
+        if (hit && !(max > value)) {
+            // A tie with the bound, or NaN.
+            nan |= max != max;
+            hit = survives(clean_max(v), strips.index_of(grain));
         }
-    }
-
-    // The bound from the sample: the k-th of the largest of the lanes' 16 bytes, where k is few of them, else the k-th
-    // element, as it is where ties let too many through. Lists the sample's survivors. `sample` is masked.
-    __device__ __forceinline__ void sift_sample(uint4* sample, u32 k, u32 slack) {
-        float tops[IN_FLIGHT] = {};
-        u64 most = 0;
-        auto here = [&](u32 i) { return strips.sampled_grain(i) < strips.grains; };
-        auto index = [&](u32 i) { return strips.index_of(strips.sampled_grain(i)); };
-        // The last id is not ahead of the one that has the value.
-        auto token = [&](u32 i) { return here(i) ? order.token(tops[i], index(i) + GRAIN - 1) : 0ull; };
-        for (u32 i = 0; i < IN_FLIGHT; i++) {
-            tops[i] = V::max(sample[i]);
-            if (tops[i] != tops[i]) {
-                tops[i] = MINUS_INF;
-                for (u32 e = 0; e < GRAIN; e++) tops[i] = fmaxf(tops[i], V::at(sample[i], e));
-            }
-            most = token(i) > most ? token(i) : most;
+        u32 hits = __ballot_sync(ALL_LANES, hit), count = __popc(hits);
+        if (queued + count > 32) drain();
+        if (hit) {
+            uint4* vectors = queue();
+            u32 at = queued + __popc(hits & ((1u << lane_id()) - 1));
+            vectors[at] = v;
+            ((u32*)(vectors + 32))[at] = grain;
         }
-        most = desk_max(desk, most);
-        float top = order.value(most);
-        u64 guess = order.token(top > 0.0f ? top * 0.0625f : top * 16.0f, order.id(0));
-        bool by_tops = k * 4 <= blockDim.x * IN_FLIGHT;
-        set_bound(0);
-        if (by_tops) {
-            auto each = [&](auto count) {
-                for (u32 i = 0; i < IN_FLIGHT; i++) count(token(i), here(i));
-            };
-            Border border = narrow(desk, lists.bins, each, 1, most, guess, k, k / 16 + 2);
-            if (border.found) {
-                set_bound(border.low);
-                for (u32 i = 0; i < IN_FLIGHT; i++) sift(sample[i], index(i), here(i));
-                __syncthreads();
-                bool enough = desk.listed <= k + slack;
-                // Nobody may count on before everybody has looked.
-                __syncthreads();
-                if (enough) return;
-            }
-            if (threadIdx.x == 0) desk.listed = 0;
-            __syncthreads();
-        }
-        auto again = [&](u32 i) {
-            uint4 v = strips.load(strips.sampled_grain(i));
-            masked(v, strips.sampled_grain(i));
-            return v;
-        };
-        auto each = [&](auto count) {
-#pragma unroll 1
-            for (u32 i = 0; i < IN_FLIGHT; i++) {
-                uint4 v = again(i);
-                if (!__any_sync(ALL_LANES, here(i) && !(V::max(v) < value))) continue;
-#pragma unroll 4
-                for (u32 e = 0; e < GRAIN; e++)
-                    count(order.token(fmaxf(V::at(v, e), MINUS_INF), index(i) + e), here(i));
-            }
-        };
-        // The largest element may be ahead of the largest by its 16 bytes' last id.
-        u64 high = order.token(top, 0);
-        Border border = narrow(desk, lists.bins, each, bound, high, by_tops ? 0 : guess, k, k / 32 + 2);
-        if (border.found) set_bound(border.low);
-#pragma unroll 1
-        for (u32 i = 0; i < IN_FLIGHT; i++) sift(again(i), index(i), here(i));
+        queued += count;
     }
 
     __device__ __forceinline__ void masked(uint4& v, u32 grain) const {
         if (mask != 0 && grain < strips.grains) V::forbid(v, strips.allowed(mask, grain));
     }
 
-    // Lists the survivors of what the sample has not shown: `next` holds this lane's first loads.
-    __device__ __forceinline__ void load_rest(uint4* next, u32 base) const {
-        for (u32 i = 0; i < IN_FLIGHT; i++) next[i] = strips.load(rest_grain(base + i * warp_count()));
+    // A part of the sample once more, from the L1 or L2.
+    __device__ __forceinline__ uint4 sampled(u32 i) const {
+        uint4 v = strips.load(strips.sampled_grain(i));
+        masked(v, strips.sampled_grain(i));
+        return v;
     }
 
-    // This lane's grain of the warp's `group`-th four lines; none where the sample has it.
-    __device__ __forceinline__ u32 rest_grain(u32 group) const {
-        u32 line = group * WARP_LINES + lane_id() / LINE_LANES;
-        return line % strips.strip == 0 ? 0xffffffffu : strips.grain_of(line);
+    // Elements of the sample that survive, more than `most` or not.
+    __device__ __forceinline__ bool too_many(const uint4* sample, u32 most) {
+        u32 count = 0, total;
+        for (u32 i = 0; i < IN_FLIGHT; i++) {
+            u32 grain = strips.sampled_grain(i);
+            if (grain >= strips.grains || V::max(sample[i]) < value) continue;
+            for (u32 e = 0; e < GRAIN; e++)
+                count += survives(fmaxf(V::at(sample[i], e), MINUS_INF), strips.index_of(grain) + e) ? 1 : 0;
+        }
+        desk_scan(desk, 0, count, &total);
+        return total > most;
     }
 
-    __device__ __forceinline__ void sift_rest(uint4* next) {
-        if (strips.strip == 1) return;
-        u32 step = warp_count() * IN_FLIGHT, groups = (strips.lines + WARP_LINES - 1) / WARP_LINES;
+    // The bound from the sample, which is masked: where k is small, the k-th of the threads' largest, or of the largest
+    // of each 16 bytes; else, or where ties let too many through, the k-th of all.
+    __device__ __forceinline__ void find_bound(const uint4* sample, u32 k, u32 slack) {
+        float tops[IN_FLIGHT] = {};
+        u64 most = 0;
+        auto here = [&](u32 i) { return strips.sampled_grain(i) < strips.grains; };
+        for (u32 i = 0; i < IN_FLIGHT; i++) {
+            tops[i] = V::max(sample[i]);
+            if (tops[i] != tops[i]) tops[i] = clean_max(sample[i]);
+            u64 first = here(i) ? order.first(tops[i]) : 0;
+            most = first > most ? first : most;
+        }
+        set_bound(0);
+        // No token is ahead of `high`.
+        u64 high = desk_max(desk, most);
+        if (high == 0) return;
+        float top = order.ordered(high);
+        u64 guess = order.last(top > 0.0f ? top * 0.0625f : top * 16.0f);
+        bool by_tops = k * 4 <= blockDim.x * IN_FLIGHT;
+        if (by_tops) {
+            bool by_threads = k * 4 <= blockDim.x;
+            // The last id that belongs to a largest value: no later than where it is.
+            u32 last = 0;
+            if (by_threads) {
+                for (u32 i = 1; i < IN_FLIGHT; i++) {
+                    if (here(i)) tops[0] = fmaxf(tops[0], tops[i]), last = i;
+                }
+            }
+            auto each = [&](auto count) {
+                for (u32 i = 0; i < IN_FLIGHT; i++) {
+                    if (by_threads && i > 0) break;
+                    u32 index = strips.index_of(strips.sampled_grain(by_threads ? last : i)) + GRAIN - 1;
+                    count(order.token(tops[i], index), here(i));
+                }
+            };
+            Border border = narrow(desk, lists.bins, each, 1, high, guess, k, k / 16 + 2);
+            if (border.found) {
+                set_bound(border.low);
+                if (!too_many(sample, k + slack)) return;
+            }
+        }
+        auto each = [&](auto count) {
 #pragma unroll 1
-        for (u32 base = warp_id(); base < groups; base += step) {
-            uint4 now[IN_FLIGHT];
-            for (u32 i = 0; i < IN_FLIGHT; i++) now[i] = next[i];
-            if (base + step < groups) load_rest(next, base + step);
             for (u32 i = 0; i < IN_FLIGHT; i++) {
-                u32 grain = rest_grain(base + i * warp_count());
-                masked(now[i], grain);
-                sift(now[i], strips.index_of(grain), grain < strips.grains);
+                uint4 v = sampled(i);
+                if (!__any_sync(ALL_LANES, here(i) && !(V::max(v) < value))) continue;
+                u32 index = strips.index_of(strips.sampled_grain(i));
+#pragma unroll 4
+                for (u32 e = 0; e < GRAIN; e++)
+                    count(order.token(fmaxf(V::at(v, e), MINUS_INF), index + e), here(i));
             }
+        };
+        // Nobody may count on before everybody has looked.
+        __syncthreads();
+        Border border = narrow(desk, lists.bins, each, bound, high, by_tops ? 0 : guess, k, k / 32 + 2);
+        if (border.found) set_bound(border.low);
+    }
+
+    // Lists the block's survivors. The sample is the first part; after it every line but the sampled ones, in the order
+    // of their numbers.
+    __device__ __forceinline__ void sift_all(const uint4* sample) {
+        // Lines a warp's next load is ahead of this one: a multiple of a strip, so that a lane meets sampled lines always or
+        // never. Longer strips are of rows that no launch brings here.
+        u32 line = warp_id() * WARP_LINES, step = warp_count() * WARP_LINES;
+        if (strips.strip > step) {
+            if (threadIdx.x == 0) atomicMax(&desk.listed, ~0u >> 1);
+            return;
         }
-    }
-
-    // The elements before and after the whole grains, by the first block.
-    __device__ __forceinline__ void sift_ends() {
-        u32 tail = strips.head + strips.grains * GRAIN, ends = strips.head + strips.len - tail;
-        if (strips.rank != 0 || threadIdx.x >= ends) return;
-        u32 index = threadIdx.x < strips.head ? threadIdx.x : tail + threadIdx.x - strips.head;
-        float x = strips.value(mask, index, &nan);
-        if (survives(x, index)) list(atomicAdd(&desk.listed, 1u), x, index);
-    }
-};
-
-// The first N tokens, found.
-struct Chosen {
-    Desk& desk;
-    const Lists& lists;
-    Order order;
-    u32 blocks, columns;
-    float largest;
-    bool nan;
-
-    __device__ __forceinline__ Chosen(Desk& d, const Lists& l, u64 vocab, u64 n, u32 count)
-        : desk(d), lists(l), order(vocab), blocks(count), columns((u32)n) {}
-
-    __device__ __forceinline__ u32 listed(u32 block) const { return (u32)desk.facts[block]; }
-
-    // Calls f(place, entry, here) in step for all lanes of a warp, for the survivors.
-    template <class F>
-    __device__ __forceinline__ void each(F f) const {
-        u32 warps = warp_count(), shared = max(warps / blocks, 1u);
+        u32 stride = step * strips.blocks * LINE_LANES, at = (line * strips.blocks + strips.rank) * LINE_LANES;
+        u32 lane = strips.grain_of(line) - at;
+        u32 end = (line + lane_id() / LINE_LANES) % strips.strip != 0 ? strips.grains : 0;
+        uint4 next[IN_FLIGHT];
+        for (u32 i = 0; i < IN_FLIGHT; i++) next[i] = load_below(at + lane + i * stride, end);
+        for (u32 i = 0; i < IN_FLIGHT; i++) sift(sample[i], strips.sampled_grain(i), strips.sampled_grain(i) < strips.grains);
+        if (strips.strip > 1) {
 #pragma unroll 1
-        for (u32 block = warp_id() / shared; block < blocks; block += max(warps / shared, 1u)) {
-            u32 count = listed(block), first = block * lists.capacity;
-#pragma unroll 2
-            for (u32 base = warp_id() % shared * 32; base < count; base += shared * 32) {
-                u32 i = base + lane_id();
-                bool here = i < count;
-                f(first + i, here ? lists.entries[first + i] : 0, here);
+            for (; at < strips.grains; at += IN_FLIGHT * stride) {
+                uint4 now[IN_FLIGHT];
+                for (u32 i = 0; i < IN_FLIGHT; i++) now[i] = next[i];
+                for (u32 i = 0; i < IN_FLIGHT; i++) next[i] = load_below(at + lane + (IN_FLIGHT + i) * stride, end);
+                for (u32 i = 0; i < IN_FLIGHT; i++) {
+                    u32 grain = at + lane + i * stride;
+                    masked(now[i], grain);
+                    sift(now[i], grain, grain < end);
+                }
             }
         }
-    }
-
-    __device__ __forceinline__ u64 token(u64 entry) const { return order.token(Lists::value(entry), Lists::id(entry)); }
-
-    // Finds the first N tokens among all survivors; false, in every block, where they cannot be told from these.
-    __device__ __forceinline__ bool choose() {
-        u64 low = 0, most = 0;
-        bool over = false;
-        nan = false;
-        for (u32 i = 0; i < blocks; i++) {
-            low = desk.bounds[i] > low ? desk.bounds[i] : low;
-            over |= listed(i) > lists.capacity;
-            nan |= desk.facts[i] >> 32 != 0;
+        // The elements before and after the whole grains, by the first block.
+        u32 tail = strips.head + strips.grains * GRAIN, ends = strips.head + strips.len - tail;
+        if (strips.rank == 0 && threadIdx.x < ends) {
+            u32 index = threadIdx.x < strips.head ? threadIdx.x : tail + threadIdx.x - strips.head;
+            float x = strips.value(mask, index, &nan);
+            if (survives(x, index)) list(atomicAdd(&desk.listed, 1u), x, index);
         }
-        if (over) return false;
-        each([&](u32, u64 entry, bool here) {
-            u64 x = here ? token(entry) : 0;
-            most = x > most ? x : most;
-        });
-        most = desk_max(desk, most);
-        largest = order.value(most);
-        // -0, so that a token of either zero is +0 away from it, as the first of the largest tokens is from itself.
-        largest = largest == 0.0f ? -0.0f : largest;
-        Border border = narrow(
-            desk, lists.bins, [&](auto count) { each([&](u32, u64 entry, bool here) { count(token(entry), here); }); }, low,
-            most, 0, columns, 0);
-        if (!border.found) return false;
-        each([&](u32, u64 entry, bool here) {
-            u32 id = Lists::id(entry);
-            if (here && token(entry) >= border.low) atomicOr(&lists.chosen[id / 32], 1u << (id % 32));
-        });
-        __syncthreads();
-        u32 share = (lists.words + blockDim.x - 1) / blockDim.x, from = min(threadIdx.x * share, lists.words);
-        u32 to = min(from + share, lists.words), own = 0, total;
-        for (u32 i = from; i < to; i++) own += __popc(lists.chosen[i]);
-        u32 through = desk_scan(desk, 0, own, &total);
-        for (u32 i = from; i < to; i++) {
-            lists.before[i] = (u16)through;
-            through += __popc(lists.chosen[i]);
-        }
-        __syncthreads();
-        each([&](u32 place, u64 entry, bool here) {
-            u32 id = Lists::id(entry);
-            if (here && token(entry) >= border.low) lists.places[place_of(id)] = (u16)place;
-        });
-        __syncthreads();
-        return true;
+        if (queued != 0) drain();
     }
 
-    // Place among the N in ascending id of a token that is one of them.
-    __device__ __forceinline__ u32 place_of(u32 id) const {
-        return lists.before[id / 32] + __popc(lists.chosen[id / 32] & ((1u << (id % 32)) - 1));
-    }
-
-    __device__ __forceinline__ u64 entry(u32 place) const { return lists.entries[lists.places[place]]; }
-
-    __device__ __forceinline__ i32 status() const {
-        return (nan ? SD_STATUS_NAN_LOGITS : 0) | (largest == PLUS_INF ? SD_STATUS_INF_LOGITS : 0);
+    __device__ __forceinline__ uint4 load_below(u32 grain, u32 end) const {
+        return grain < end ? strips.load(grain) : make_uint4(0, 0, 0, 0);
     }
 };
