@@ -15,7 +15,7 @@ struct Crew {
             completions_ready();
         }
 #endif
-        if (threadIdx.x == 0) desk.listed = 0;
+        if (threadIdx.x == 0) desk.listed = desk.sampled = desk.joined = 0;
         __syncthreads();
         arrive();
     }
@@ -34,24 +34,31 @@ struct Crew {
     }
 };
 
-// Every block of the cluster gets every block's list.
-__device__ __forceinline__ void gather_lists(Desk& desk, const Lists& lists, const Crew& crew, u64 bound, bool nan) {
-    u64 facts = desk.listed | (nan ? 1ull << 32 : 0);
-#if __CUDA_ARCH__ >= 900
-    if (crew.blocks > 1) {
-        if (threadIdx.x < crew.blocks) {
-            u32 to = threadIdx.x, count = min(desk.listed, lists.capacity);
-            u32 bytes = to == crew.rank ? 0 : (count + 1) / 2 * 16;
-            completion_expect_at(to, &desk.gathered, bytes + 16);
-            push(to, &desk.bounds[crew.rank], bound, &desk.gathered);
-            push(to, &desk.facts[crew.rank], facts, &desk.gathered);
-            if (bytes != 0) push_copy(to, lists.entries + crew.rank * lists.capacity, bytes, &desk.gathered);
+// Every block of the cluster gets every block's list. By all threads; `desk.largest` holds the warps' largest keys.
+__device__ __forceinline__ void gather_lists(Desk& desk, const Lists& lists, const Crew& crew, u64 vocab, u64 bound,
+                                             bool nan) {
+    if (warp_id() == 0) {
+        u64 facts = desk.listed | (nan ? 1ull << 32 : 0);
+        u32 key = __reduce_max_sync(ALL_LANES, lane_id() < warp_count() ? (u32)desk.largest[lane_id()] : 0);
+        u64 top = Order(vocab).first(value_of_key(key));
+        u32 to = lane_id();
+        if (crew.blocks == 1) {
+            if (to == 0) desk.bounds[0] = bound, desk.tops[0] = top, desk.facts[0] = facts;
         }
-        completion_wait(&desk.gathered);
-        return;
-    }
+#if __CUDA_ARCH__ >= 900
+        else if (to < crew.blocks) {
+            u32 count = min(desk.listed, lists.capacity), bytes = to == crew.rank ? 0 : (count + 1) / 2 * 16;
+            completion_expect_at(to, &desk.gathered, bytes + 24);
+            if (bytes != 0) push_copy(to, lists.entries + crew.rank * lists.capacity, bytes, &desk.gathered);
+            push(to, &desk.bounds[crew.rank], bound, &desk.gathered);
+            push(to, &desk.tops[crew.rank], top, &desk.gathered);
+            push(to, &desk.facts[crew.rank], facts, &desk.gathered);
+        }
 #endif
-    if (threadIdx.x == 0) desk.bounds[0] = bound, desk.facts[0] = facts;
+    }
+#if __CUDA_ARCH__ >= 900
+    if (crew.blocks > 1) return completion_wait(&desk.gathered);
+#endif
     __syncthreads();
 }
 
@@ -64,8 +71,8 @@ __device__ __forceinline__ RowState list_columns(const RowBlock& b, Desk& desk, 
     i64 logits_row = load_index_or_self(b.gather, b.gather_width, crew.row_index);
     bool readable = in_range(logits_row, b.logits_rows);
     Strips<DTYPE> strips(logits_at(b, readable ? (u64)logits_row : 0), readable ? b.vocab : 0, crew.rank, crew.blocks);
-    uint4 sample[IN_FLIGHT];
-    for (u32 i = 0; i < IN_FLIGHT; i++) sample[i] = strips.load(strips.sampled_grain(i));
+    uint4 sample[SAMPLED];
+    for (u32 i = 0; i < SAMPLED; i++) sample[i] = strips.load(strips.sampled_grain(i));
     Resolved found = resolve_row();
     lists.clear();
     if (found.state != ROW_LIVE) {
@@ -73,7 +80,7 @@ __device__ __forceinline__ RowState list_columns(const RowBlock& b, Desk& desk, 
         return found.state;
     }
     Sieve<DTYPE> sieve(desk, lists, strips, found.mask, b.vocab);
-    for (u32 i = 0; i < IN_FLIGHT; i++) sieve.masked(sample[i], strips.sampled_grain(i));
+    for (u32 i = 0; i < SAMPLED; i++) sieve.masked(sample[i], strips.sampled_grain(i));
     u32 k = sample_rank((u32)b.columns, crew.blocks * strips.strip, LINE_LANES * Strips<DTYPE>::GRAIN);
     __syncthreads();
     sieve.find_bound(sample, k, k / 8 + 16);
@@ -81,67 +88,117 @@ __device__ __forceinline__ RowState list_columns(const RowBlock& b, Desk& desk, 
 #if __CUDA_ARCH__ >= 900
     if (crew.blocks > 1) yield_to_copies();
 #endif
+    u32 top = __reduce_max_sync(ALL_LANES, key_of(sieve.largest));
+    if (lane_id() == 0) desk.largest[warp_id()] = top;
     bool nan = __syncthreads_or(sieve.nan) != 0;
     crew.wait();
-    gather_lists(desk, lists, crew, sieve.bound, nan);
+    gather_lists(desk, lists, crew, b.vocab, sieve.bound, nan);
     crew.arrive();
     return ROW_LIVE;
+}
+
+// A list of the first N tokens for a row whose survivors do not tell: passes over global memory by one block, and nobody
+// else uses its memory.
+template <u32 DTYPE>
+__device__ __noinline__ void list_slowly(const RowBlock& b, Desk& desk, void* memory, u64 row_index) {
+    Lists lists(memory, b.vocab, b.columns, 1);
+    Order order(b.vocab);
+    Resolved found = resolve(b, row_index);
+    Strips<DTYPE> strips(found.values, b.vocab, 0, 1);
+    bool nan = false;
+    auto each = [&](auto f) {
+        strips.each((const u32*)found.mask, [&](float x, u32 id) {
+            nan |= x != x;
+            f(order.token(clean(x), id));
+        });
+    };
+    u64 top = 0;
+    each([&](u64 token) { top = token > top ? token : top; });
+    // Every thread has seen what the lists say before it is written over.
+    __syncthreads();
+    if (threadIdx.x == 0) desk.listed = 0;
+    top = desk_max(desk, top);
+    Border border = narrow(desk, lists.bins, each, order.last(MINUS_INF), top, 0, (u32)b.columns, 0, 0);
+    each([&](u64 token) {
+        if (token >= border.low) lists.entries[atomicAdd(&desk.listed, 1u)] = token;
+    });
+    bool any = __syncthreads_or(nan) != 0;
+    if (threadIdx.x == 0) desk.bounds[0] = border.low, desk.tops[0] = top, desk.facts[0] = b.columns | (any ? 1ull << 32 : 0);
+    __syncthreads();
 }
 
 // The first N tokens, found.
 struct Chosen {
     Desk& desk;
-    const Lists& lists;
+    Lists& lists;
     Order order;
     u32 blocks, columns;
     float largest;
     bool nan;
 
-    __device__ __forceinline__ Chosen(Desk& d, const Lists& l, u64 vocab, u64 n, u32 count)
+    __device__ __forceinline__ Chosen(Desk& d, Lists& l, u64 vocab, u64 n, u32 count)
         : desk(d), lists(l), order(vocab), blocks(count), columns((u32)n) {}
 
-    // Calls f(place, entry, here) in step for all lanes of a warp, for the survivors.
+    // Calls f(place, entry) for this thread's part of the survivors.
     template <class F>
     __device__ __forceinline__ void each(F f) const {
         u32 warps = warp_count(), shared = max(warps / blocks, 1u);
 #pragma unroll 1
         for (u32 block = warp_id() / shared; block < blocks; block += max(warps / shared, 1u)) {
-            u32 count = (u32)desk.facts[block], first = block * lists.capacity;
-#pragma unroll 2
-            for (u32 base = warp_id() % shared * 32; base < count; base += shared * 32) {
-                u32 i = base + lane_id();
-                bool here = i < count;
-                f(first + i, here ? lists.entries[first + i] : 0, here);
-            }
+            u32 first = block * lists.capacity, end = first + (u32)desk.facts[block];
+#pragma unroll 4
+            for (u32 i = first + warp_id() % shared * 32 + lane_id(); i < end; i += shared * 32) f(i, lists.entries[i]);
         }
     }
 
-    // Finds the first N tokens among all survivors; false, in every block, where they cannot be told from these.
-    __device__ __forceinline__ bool choose() {
+    // Finds the first N tokens. Where the survivors do not tell them, the first block does, and only there this is true.
+    template <u32 DTYPE>
+    __device__ __forceinline__ bool choose(const RowBlock& b, const Crew& crew, void* memory) {
+#pragma unroll 1
+        while (!choose_listed()) {
+            if (crew.rank != 0) return false;
+            list_slowly<DTYPE>(b, desk, memory, crew.row_index);
+            lists.capacity *= blocks;
+            blocks = 1;
+        }
+        return true;
+    }
+
+    // False, in every block, where the lists do not tell.
+    __device__ __forceinline__ bool choose_listed() {
         u32 block = lane_id() % blocks;
-        u64 low = warp_max(desk.bounds[block]), facts = desk.facts[block], most = 0;
+        u64 low = warp_max(desk.bounds[block]), high = warp_max(desk.tops[block]), facts = desk.facts[block];
         nan = __any_sync(ALL_LANES, facts >> 32 != 0);
-        if (__any_sync(ALL_LANES, (u32)facts > lists.capacity)) return false;
-        each([&](u32, u64 entry, bool) { most = entry > most ? entry : most; });
-        most = desk_max(desk, most);
-        largest = order.ordered(most);
+        largest = order.ordered(high);
         // -0, so that a token of either zero is +0 away from it, as the first of the largest tokens is from itself.
         largest = largest == 0.0f ? -0.0f : largest;
-        auto listed = [&](auto count) { each([&](u32, u64 entry, bool here) { count(entry, here); }); };
-        Border border = narrow(desk, lists.bins, listed, low, most, 0, columns, 0);
+        if (__any_sync(ALL_LANES, (u32)facts > lists.capacity)) return false;
+        auto tokens = [&](auto count) { each([&](u32, u64 token) { count(token); }); };
+        Border border = narrow(desk, lists.bins, tokens, low, high, 0, columns, 0, 32);
         if (!border.found) return false;
-        each([&](u32, u64 entry, bool here) {
-            u32 id = order.id(entry);
-            if (here && entry >= border.low) atomicOr(&lists.chosen[id / 32], 1u << (id % 32));
+        // Those of the border's bin are few and put in order.
+        each([&](u32, u64 token) {
+            if (token > border.high) choose_id(order.id(token));
+            else if (token >= border.low) desk.members[atomicAdd(&desk.joined, 1u)] = token;
         });
         __syncthreads();
+        u64 own = lane_id() < border.inside ? desk.members[lane_id()] : 0;
+        u32 rank = border.ahead;
+#pragma unroll 1
+        for (u32 i = 0; i < border.inside; i++) rank += desk.members[i] > own ? 1 : 0;
+        u32 last = __ffs((i32)__ballot_sync(ALL_LANES, own != 0 && rank + 1 == columns)) - 1;
+        u64 cut = __shfl_sync(ALL_LANES, own, last);
+        if (warp_id() == 0 && own != 0 && own >= cut) choose_id(order.id(own));
+        __syncthreads();
         count_chosen();
-        each([&](u32 place, u64 entry, bool here) {
-            if (here && entry >= border.low) lists.places[place_of(order.id(entry))] = (u16)place;
+        each([&](u32 place, u64 token) {
+            if (token >= cut) lists.places[place_of(order.id(token))] = (u16)place;
         });
         __syncthreads();
         return true;
     }
+
+    __device__ __forceinline__ void choose_id(u32 id) const { atomicOr(&lists.chosen[id / 32], 1u << (id % 32)); }
 
     // How many are chosen before each word: four words a thread at a time, in as many rounds as it takes.
     __device__ __forceinline__ void count_chosen() const {

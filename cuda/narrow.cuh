@@ -10,9 +10,14 @@ constexpr u32 QUEUE_BYTES = 20;
 // What a block keeps in shared memory while it selects.
 struct Desk {
     // Completion of what the blocks of a cluster send each other, and that: the token from which each has listed
-    // everything; how many it has listed, and its flags.
+    // everything; the largest value it has, as the first token that could have it; how many it has listed, and its flags.
     u64 gathered;
-    u64 bounds[16], facts[16];
+    u64 bounds[16], tops[16], facts[16];
+    // The tokens among which the N-th is, and how many.
+    u64 members[32];
+    u32 joined;
+    // Elements of the sample that survive.
+    u32 sampled;
     // One value a warp.
     u64 largest[32];
     u32 totals[2][32];
@@ -60,41 +65,28 @@ __device__ __forceinline__ u32 desk_scan(Desk& desk, u32 turn, u32 x, u32* total
     return __reduce_add_sync(ALL_LANES, lane_id() < warp_id() ? warp : 0) + through - x;
 }
 
-// Adds one to a bin for each lane that has one; for all of them at once where they share it, as in rows of ties.
-__device__ __forceinline__ void count_in(u32* bins, u32 bin, bool has) {
-    u32 lanes = __ballot_sync(ALL_LANES, has);
-    if (lanes == 0) return;
-    u32 first = __ffs((i32)lanes) - 1, other = bin ^ __shfl_sync(ALL_LANES, bin, first);
-    if (!__any_sync(ALL_LANES, has && other != 0)) {
-        if (lane_id() == first) atomicAdd(&bins[bin], (u32)__popc(lanes));
-    } else if (has) {
-        atomicAdd(&bins[bin], 1u);
-    }
-}
-
-// Every token from `low` on is one of the first `ahead + inside`, of which `inside` share its bin.
+// Tokens from `low` to `high` share a bin and are `inside`; `ahead` are ahead of them.
 struct Border {
-    u64 low;
+    u64 low, high;
     u32 ahead, inside;
     bool found;
 };
 
-// Finds a token such that at least `want` of [low, high] are not behind it, and no more than `slack` more, where the
-// integers allow it. `each` calls its function in step for all lanes of a warp, with a token and whether it counts.
-// `guess`, if it lies in the range, is where to look first. Not found: there are fewer than `want`. The bins are zero
-// before and after.
+// Finds the bin that holds the `want`-th of the tokens in [low, high], so narrow that it holds at most `few`, or where
+// `few` is 0 ends at most `slack` after that one. `each` calls its function with every token of the thread. `guess`, if it lies in the range,
+// is where to look first. Not found: there are fewer than `want`. The bins are zero before and after.
 template <class Each>
 __device__ __forceinline__ Border narrow(Desk& desk, u32* bins, Each each, u64 low, u64 high, u64 guess, u32 want,
-                                         u32 slack) {
+                                         u32 slack, u32 few) {
     u32 ahead = 0, turn = 0, share = BINS / blockDim.x;
     u64 from = guess > low && guess < high ? guess : low;
-    if (high < low) return Border{low, 0, 0, false};
+    if (high < low) return Border{low, high, 0, 0, false};
 #pragma unroll 1
     while (true) {
         u64 span = high - from;
         u32 shift = span < BINS ? 0 : 64 - 11 - __clzll((i64)span);
-        each([&](u64 token, bool counts) {
-            count_in(bins, (u32)((token - from) >> shift), counts && token >= from && token <= high);
+        each([&](u64 token) {
+            if (token >= from && token <= high) atomicAdd(&bins[(u32)((token - from) >> shift)], 1u);
         });
         if (threadIdx.x == 0) desk.bin = ~0u;
         __syncthreads();
@@ -115,7 +107,7 @@ __device__ __forceinline__ Border narrow(Desk& desk, u32* bins, Each each, u64 l
         __syncthreads();
         u32 bin = desk.bin;
         if (bin == ~0u) {
-            if (from == low) return Border{low, 0, 0, false};
+            if (from == low) return Border{low, high, 0, 0, false};
             ahead += total;
             high = from - 1;
             from = low;
@@ -128,7 +120,8 @@ __device__ __forceinline__ Border narrow(Desk& desk, u32* bins, Each each, u64 l
         low = from = from + ((u64)bin << shift);
         u64 last = low + ((1ull << shift) - 1);
         high = last < high ? last : high;
-        if (ahead + inside <= want + slack || shift == 0) return Border{low, ahead, inside, true};
+        bool enough = few != 0 ? inside <= few : ahead + inside <= want + slack;
+        if (enough || shift == 0) return Border{low, high, ahead, inside, true};
         __syncthreads();
     }
 }

@@ -4,8 +4,8 @@
 
 // Lanes that read a line together, and lines that a warp reads at once.
 constexpr u32 LINE_LANES = 8, WARP_LINES = 4;
-// Loads that a thread has in flight; those of the sample are as many.
-constexpr u32 IN_FLIGHT = 4;
+// Loads of the sample a thread has, and of the rest that it has in flight.
+constexpr u32 SAMPLED = 4, IN_FLIGHT = 4;
 
 // The 16 bytes of a lane as elements.
 template <u32 DTYPE>
@@ -69,7 +69,7 @@ struct Strips {
         head = min(lead == 0 ? 0 : GRAIN - lead, len);
         grains = (len - head) / GRAIN;
         u32 all = (grains + LINE_LANES - 1) / LINE_LANES;
-        u32 sampled = warp_count() * WARP_LINES * IN_FLIGHT * blocks;
+        u32 sampled = warp_count() * WARP_LINES * SAMPLED * blocks;
         strip = all <= sampled ? 1 : 1u << (32 - __clz((all - 1) / sampled));
     }
 
@@ -85,8 +85,12 @@ struct Strips {
 
     __device__ __forceinline__ u32 index_of(u32 grain) const { return head + grain * GRAIN; }
 
+    __device__ __forceinline__ uint4 load_there(u32 grain) const {
+        return __ldg((const uint4*)((const Bits*)values + head) + grain);
+    }
+
     __device__ __forceinline__ uint4 load(u32 grain) const {
-        return grain < grains ? __ldg((const uint4*)((const Bits*)values + head) + grain) : make_uint4(0, 0, 0, 0);
+        return grain < grains ? load_there(grain) : make_uint4(0, 0, 0, 0);
     }
 
     // The mask's bits of a grain.
@@ -97,11 +101,25 @@ struct Strips {
         return __funnelshift_r(low, high, shift);
     }
 
-    // The value of a token after mask and NaN rule; `*nan` where it is NaN.
-    __device__ __forceinline__ float value(const u32* mask, u32 index, bool* nan) const {
+    // Elements before and after the whole grains, and the index of one of them.
+    __device__ __forceinline__ u32 ends() const { return len - grains * GRAIN; }
+    __device__ __forceinline__ u32 end_index(u32 i) const { return i < head ? i : i + grains * GRAIN; }
+
+    // The value of a token after the mask.
+    __device__ __forceinline__ float value(const u32* mask, u32 index) const {
         if (mask != 0 && !(__ldg(mask + index / 32) >> (index % 32) & 1)) return MINUS_INF;
-        float x = E::widen(__ldg((const Bits*)values + index));
-        *nan |= x != x;
-        return clean(x);
+        return E::widen(__ldg((const Bits*)values + index));
+    }
+
+    // Calls f(value after the mask, id) for this thread's part of the whole row, whatever the cluster.
+    template <class F>
+    __device__ __forceinline__ void each(const u32* mask, F f) const {
+#pragma unroll 1
+        for (u32 grain = threadIdx.x; grain < grains; grain += blockDim.x) {
+            uint4 v = load_there(grain);
+            if (mask != 0) V::forbid(v, allowed(mask, grain));
+            for (u32 e = 0; e < GRAIN; e++) f(V::at(v, e), index_of(grain) + e);
+        }
+        if (threadIdx.x < ends()) f(value(mask, end_index(threadIdx.x)), end_index(threadIdx.x));
     }
 };

@@ -66,12 +66,14 @@ struct Sieve {
     u64 bound;
     float value;
     u32 id;
+    // The largest value this thread has listed.
+    float largest;
     // Places taken in this warp's queue.
     u32 queued;
-    bool nan;
+    u32 nan;
 
     __device__ __forceinline__ Sieve(Desk& d, const Lists& l, const S& s, u64 row_mask, u64 vocab)
-        : desk(d), lists(l), strips(s), mask((const u32*)row_mask), order(vocab), queued(0), nan(false) {}
+        : desk(d), lists(l), strips(s), mask((const u32*)row_mask), order(vocab), largest(MINUS_INF), queued(0), nan(0) {}
 
     __device__ __forceinline__ void set_bound(u64 token) {
         // Below the key of -inf lies NaN: a bound there lets everything through.
@@ -81,10 +83,11 @@ struct Sieve {
     }
 
     __device__ __forceinline__ bool survives(float x, u32 index) const {
-        return x > value || (x == value && index <= id);
+        return (x > value) | ((x == value) & (index <= id));
     }
 
-    __device__ __forceinline__ void list(u32 at, float x, u32 index) const {
+    __device__ __forceinline__ void list(u32 at, float x, u32 index) {
+        largest = fmaxf(largest, x);
         if (at < lists.capacity) lists.entries[strips.rank * lists.capacity + at] = order.token(x, index);
     }
 
@@ -122,14 +125,14 @@ struct Sieve {
     // Queues 16 bytes that hold a survivor; all lanes of a warp together.
     __device__ __forceinline__ void sift(const uint4& v, u32 grain, bool here) {
         float max = V::max(v);
-        bool hit = here && !(max < value);
-        if (!__any_sync(ALL_LANES, hit)) return;
-        if (hit && !(max > value)) {
+        bool hit = here && max > value;
+        if (here && !hit && !(max < value)) {
             // A tie with the bound, or NaN.
-            nan |= max != max;
+            nan |= max != max ? 1 : 0;
             hit = survives(clean_max(v), strips.index_of(grain));
         }
         u32 hits = __ballot_sync(ALL_LANES, hit), count = __popc(hits);
+        if (hits == 0) return;
         if (queued + count > 32) drain();
         if (hit) {
             uint4* vectors = queue();
@@ -151,26 +154,28 @@ struct Sieve {
         return v;
     }
 
-    // Elements of the sample that survive, more than `most` or not.
+    // Whether more than `most` elements of the sample survive.
     __device__ __forceinline__ bool too_many(const uint4* sample, u32 most) {
-        u32 count = 0, total;
-        for (u32 i = 0; i < IN_FLIGHT; i++) {
+        u32 count = 0;
+        for (u32 i = 0; i < SAMPLED; i++) {
             u32 grain = strips.sampled_grain(i);
             if (grain >= strips.grains || V::max(sample[i]) < value) continue;
             for (u32 e = 0; e < GRAIN; e++)
                 count += survives(fmaxf(V::at(sample[i], e), MINUS_INF), strips.index_of(grain) + e) ? 1 : 0;
         }
-        desk_scan(desk, 0, count, &total);
-        return total > most;
+        count = __reduce_add_sync(ALL_LANES, count);
+        if (lane_id() == 0 && count != 0) atomicAdd(&desk.sampled, count);
+        __syncthreads();
+        return desk.sampled > most;
     }
 
     // The bound from the sample, which is masked: where k is small, the k-th of the threads' largest, or of the largest
     // of each 16 bytes; else, or where ties let too many through, the k-th of all.
     __device__ __forceinline__ void find_bound(const uint4* sample, u32 k, u32 slack) {
-        float tops[IN_FLIGHT] = {};
+        float tops[SAMPLED] = {};
         u64 most = 0;
         auto here = [&](u32 i) { return strips.sampled_grain(i) < strips.grains; };
-        for (u32 i = 0; i < IN_FLIGHT; i++) {
+        for (u32 i = 0; i < SAMPLED; i++) {
             tops[i] = V::max(sample[i]);
             if (tops[i] != tops[i]) tops[i] = clean_max(sample[i]);
             u64 first = here(i) ? order.first(tops[i]) : 0;
@@ -179,27 +184,31 @@ struct Sieve {
         set_bound(0);
         // No token is ahead of `high`.
         u64 high = desk_max(desk, most);
-        if (high == 0) return;
+        if (high == 0) {
+            // Nobody may write over what others are still looking at.
+            __syncthreads();
+            return;
+        }
         float top = order.ordered(high);
         u64 guess = order.last(top > 0.0f ? top * 0.0625f : top * 16.0f);
-        bool by_tops = k * 4 <= blockDim.x * IN_FLIGHT;
+        bool by_tops = k * 4 <= blockDim.x * SAMPLED;
         if (by_tops) {
             bool by_threads = k * 4 <= blockDim.x;
             // The last id that belongs to a largest value: no later than where it is.
             u32 last = 0;
             if (by_threads) {
-                for (u32 i = 1; i < IN_FLIGHT; i++) {
+                for (u32 i = 1; i < SAMPLED; i++) {
                     if (here(i)) tops[0] = fmaxf(tops[0], tops[i]), last = i;
                 }
             }
             auto each = [&](auto count) {
-                for (u32 i = 0; i < IN_FLIGHT; i++) {
+                for (u32 i = 0; i < SAMPLED; i++) {
                     if (by_threads && i > 0) break;
                     u32 index = strips.index_of(strips.sampled_grain(by_threads ? last : i)) + GRAIN - 1;
-                    count(order.token(tops[i], index), here(i));
+                    if (here(i)) count(order.token(tops[i], index));
                 }
             };
-            Border border = narrow(desk, lists.bins, each, 1, high, guess, k, k / 16 + 2);
+            Border border = narrow(desk, lists.bins, each, 1, high, guess, k, k / 16 + 2, 0);
             if (border.found) {
                 set_bound(border.low);
                 if (!too_many(sample, k + slack)) return;
@@ -207,18 +216,15 @@ struct Sieve {
         }
         auto each = [&](auto count) {
 #pragma unroll 1
-            for (u32 i = 0; i < IN_FLIGHT; i++) {
+            for (u32 i = 0; i < SAMPLED; i++) {
                 uint4 v = sampled(i);
-                if (!__any_sync(ALL_LANES, here(i) && !(V::max(v) < value))) continue;
+                if (!here(i) || V::max(v) < value) continue;
                 u32 index = strips.index_of(strips.sampled_grain(i));
 #pragma unroll 4
-                for (u32 e = 0; e < GRAIN; e++)
-                    count(order.token(fmaxf(V::at(v, e), MINUS_INF), index + e), here(i));
+                for (u32 e = 0; e < GRAIN; e++) count(order.token(fmaxf(V::at(v, e), MINUS_INF), index + e));
             }
         };
-        // Nobody may count on before everybody has looked.
-        __syncthreads();
-        Border border = narrow(desk, lists.bins, each, bound, high, by_tops ? 0 : guess, k, k / 32 + 2);
+        Border border = narrow(desk, lists.bins, each, bound, high, by_tops ? 0 : guess, k, k / 32 + 2, 0);
         if (border.found) set_bound(border.low);
     }
 
@@ -233,35 +239,37 @@ struct Sieve {
             return;
         }
         u32 stride = step * strips.blocks * LINE_LANES, at = (line * strips.blocks + strips.rank) * LINE_LANES;
-        u32 lane = strips.grain_of(line) - at;
-        u32 end = (line + lane_id() / LINE_LANES) % strips.strip != 0 ? strips.grains : 0;
-        uint4 next[IN_FLIGHT];
-        for (u32 i = 0; i < IN_FLIGHT; i++) next[i] = load_below(at + lane + i * stride, end);
-        for (u32 i = 0; i < IN_FLIGHT; i++) sift(sample[i], strips.sampled_grain(i), strips.sampled_grain(i) < strips.grains);
+        u32 grain = strips.grain_of(line), end = (line + lane_id() / LINE_LANES) % strips.strip != 0 ? strips.grains : 0;
+        uint4 next[IN_FLIGHT] = {};
+        load_more(next, grain, stride, end);
+        for (u32 i = 0; i < SAMPLED; i++) sift(sample[i], strips.sampled_grain(i), strips.sampled_grain(i) < strips.grains);
         if (strips.strip > 1) {
 #pragma unroll 1
-            for (; at < strips.grains; at += IN_FLIGHT * stride) {
+            for (; at < strips.grains; at += IN_FLIGHT * stride, grain += IN_FLIGHT * stride) {
                 uint4 now[IN_FLIGHT];
                 for (u32 i = 0; i < IN_FLIGHT; i++) now[i] = next[i];
-                for (u32 i = 0; i < IN_FLIGHT; i++) next[i] = load_below(at + lane + (IN_FLIGHT + i) * stride, end);
+                load_more(next, grain + IN_FLIGHT * stride, stride, end);
                 for (u32 i = 0; i < IN_FLIGHT; i++) {
-                    u32 grain = at + lane + i * stride;
-                    masked(now[i], grain);
-                    sift(now[i], grain, grain < end);
+                    masked(now[i], grain + i * stride);
+                    sift(now[i], grain + i * stride, grain + i * stride < end);
                 }
             }
         }
         // The elements before and after the whole grains, by the first block.
-        u32 tail = strips.head + strips.grains * GRAIN, ends = strips.head + strips.len - tail;
-        if (strips.rank == 0 && threadIdx.x < ends) {
-            u32 index = threadIdx.x < strips.head ? threadIdx.x : tail + threadIdx.x - strips.head;
-            float x = strips.value(mask, index, &nan);
+        if (strips.rank == 0 && threadIdx.x < strips.ends()) {
+            u32 index = strips.end_index(threadIdx.x);
+            float x = strips.value(mask, index);
+            nan |= x != x ? 1 : 0;
+            x = clean(x);
             if (survives(x, index)) list(atomicAdd(&desk.listed, 1u), x, index);
         }
         if (queued != 0) drain();
     }
 
-    __device__ __forceinline__ uint4 load_below(u32 grain, u32 end) const {
-        return grain < end ? strips.load(grain) : make_uint4(0, 0, 0, 0);
+    // Loads from below `end` alone; the rest stays as it is.
+    __device__ __forceinline__ void load_more(uint4* next, u32 grain, u32 stride, u32 end) const {
+        for (u32 i = 0; i < IN_FLIGHT; i++) {
+            if (grain + i * stride < end) next[i] = strips.load_there(grain + i * stride);
+        }
     }
 };
