@@ -172,6 +172,12 @@ __device__ __forceinline__ void bulk_copy(void* to, u64 from, u32 bytes, u64* ar
 
 #endif
 
+// The same value; the compiler cannot tell, so that it computes again what follows from it instead of keeping it.
+__device__ __forceinline__ u32 afresh(u32 x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 // The larger of each of two halves, NaN where either is.
 __device__ __forceinline__ u32 max_or_nan_bf16x2(u32 a, u32 b) {
     u32 x;

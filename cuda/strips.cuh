@@ -79,7 +79,7 @@ struct Strips {
     }
 
     __device__ __forceinline__ u32 sampled_grain(u32 i) const {
-        u32 line = (i * warp_count() + warp_id()) * WARP_LINES + lane_id() / LINE_LANES;
+        u32 line = (afresh(i) * warp_count() + warp_id()) * WARP_LINES + lane_id() / LINE_LANES;
         return (line * strip * blocks + rank) * LINE_LANES + lane_id() % LINE_LANES;
     }
 

@@ -38,6 +38,9 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("verify_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_f32.cu"),
     unit!("verify_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_f16.cu"),
     unit!("verify_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_bf16.cu"),
+    unit!("columns_f32": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_f32.cu"),
+    unit!("columns_f16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_f16.cu"),
+    unit!("columns_bf16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_bf16.cu"),
 ];
 
 type Kernel = (usize, &'static CStr);
@@ -49,19 +52,29 @@ const VERIFY: Kernel = (4, c"samedraw_verify");
 /// By the type of the logits, as the ones below.
 const ARGMAX_STREAM: [Kernel; 3] =
     [(1, c"samedraw_argmax_f32"), (1, c"samedraw_argmax_f16"), (1, c"samedraw_argmax_bf16")];
-const SELECT_TILE: [Kernel; 3] =
+const SELECT_COLUMNS: [Kernel; 3] =
     [(5, c"samedraw_select_f32"), (6, c"samedraw_select_f16"), (7, c"samedraw_select_bf16")];
 const SAMPLE_TILE: [Kernel; 3] =
     [(8, c"samedraw_sample_f32"), (9, c"samedraw_sample_f16"), (10, c"samedraw_sample_bf16")];
 const VERIFY_TILE: [Kernel; 3] =
     [(11, c"samedraw_verify_f32"), (12, c"samedraw_verify_f16"), (13, c"samedraw_verify_bf16")];
+const SAMPLE_COLUMNS: [Kernel; 3] = [
+    (14, c"samedraw_sample_columns_f32"),
+    (15, c"samedraw_sample_columns_f16"),
+    (16, c"samedraw_sample_columns_bf16"),
+];
+const VERIFY_COLUMNS: [Kernel; 3] = [
+    (14, c"samedraw_verify_columns_f32"),
+    (15, c"samedraw_verify_columns_f16"),
+    (16, c"samedraw_verify_columns_bf16"),
+];
 
 /// Threads of a block that has a row to itself.
 const BLOCK: u32 = 512;
 /// Threads of a block that holds a part of a row in shared memory: a power of two.
 const TILE_BLOCK: u32 = 256;
 /// Shared memory the kernels use besides what a launch asks for, and what the card keeps, generously.
-const OTHER_SHARED: usize = 8 << 10;
+const OTHER_SHARED: usize = 10 << 10;
 
 /// Facts of the card a launch depends on.
 #[derive(Debug, Clone, Copy)]
@@ -117,9 +130,11 @@ pub(super) fn entries(card: &Card) -> Vec<Entry> {
     let mut all: Vec<Entry> =
         [SELECT, ARGMAX, SAMPLE, REMAP, VERIFY].map(|(unit, entry)| Entry { unit, entry, smem: 0 }).to_vec();
     all.extend(ARGMAX_STREAM.map(|(unit, entry)| Entry { unit, entry, smem: 0 }));
+    let smem = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u32;
+    let columns = [SELECT_COLUMNS, SAMPLE_COLUMNS, VERIFY_COLUMNS].into_iter().flatten();
+    all.extend(columns.map(|(unit, entry)| Entry { unit, entry, smem }));
     if card.clusters {
-        let smem = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u32;
-        let tiles = [SELECT_TILE, SAMPLE_TILE, VERIFY_TILE].into_iter().flatten();
+        let tiles = [SAMPLE_TILE, VERIFY_TILE].into_iter().flatten();
         all.extend(tiles.map(|(unit, entry)| Entry { unit, entry, smem }));
     }
     all
@@ -130,11 +145,17 @@ pub(super) fn launches(card: &Card, stage: &Stage<'_>) -> LaunchList {
     let one = match *stage {
         // Without a selection there is nothing to find: a copy, a block a row.
         Stage::Select(b) if b.columns == b.vocab => block_a_row(SELECT, b),
-        Stage::Select(b) => tile(card, &SELECT_TILE, 8, b).unwrap_or_else(|| block_a_row(SELECT, b)),
+        Stage::Select(b) => columns(card, &SELECT_COLUMNS, 1024, b).unwrap_or_else(|| block_a_row(SELECT, b)),
         Stage::Argmax(b) if b.from_columns != 0 => block_a_row(ARGMAX, b),
         Stage::Argmax(b) => argmax_stream(card, b),
+        Stage::Sample(b) if fewer_columns(b) => {
+            columns(card, &SAMPLE_COLUMNS, 512, b).unwrap_or_else(|| block_a_row(SAMPLE, b))
+        }
         Stage::Sample(b) => tile(card, &SAMPLE_TILE, 16, b).unwrap_or_else(|| block_a_row(SAMPLE, b)),
         Stage::Remap(b, _) => block_a_row(REMAP, b),
+        Stage::Verify(b, _) if fewer_columns(b) => {
+            columns(card, &VERIFY_COLUMNS, 512, b).unwrap_or_else(|| block_a_row(VERIFY, b))
+        }
         Stage::Verify(b, _) => tile(card, &VERIFY_TILE, 16, b).unwrap_or_else(|| block_a_row(VERIFY, b)),
     };
     LaunchList { items: [Some(one), None, None] }
@@ -168,6 +189,63 @@ fn argmax_stream(card: &Card, b: &RowBlock) -> Launch {
     }
     let (unit, entry) = ARGMAX_STREAM[b.logits_dtype.min(2) as usize];
     Launch { unit, entry, grid: [(rows * cluster) as u32, 1, 1], block, smem: 0, cluster: cluster as u32 }
+}
+
+/// Whether a stage selects columns from the logits itself.
+fn fewer_columns(b: &RowBlock) -> bool {
+    b.from_columns == 0 && b.columns < b.vocab
+}
+
+/// A cluster of blocks (or a block) a row, which streams it and keeps what may be among its first columns; blocks of at
+/// most `most` threads. `None` where their lists do not fit.
+fn columns(card: &Card, kernels: &[Kernel; 3], most: u32, b: &RowBlock) -> Option<Launch> {
+    let (rows, sms) = (b.rows, u64::from(card.sms));
+    let (unit, entry) = kernels[b.logits_dtype.min(2) as usize];
+    let block = if b.columns > 6144 { most } else { 512 };
+    let mut cluster = match rows {
+        _ if rows * 16 <= sms => 16,
+        _ if rows * 4 <= sms => 4,
+        _ if rows * 2 <= sms => 2,
+        _ => 1,
+    };
+    while cluster > 1 && (cluster > max_cluster(card) || b.vocab < cluster * 2048) {
+        cluster /= 2;
+    }
+    let room = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u64;
+    loop {
+        if let Some(smem) = column_lists(b, cluster, u64::from(block), room) {
+            let grid = u32::try_from(rows * cluster).ok().filter(|&blocks| blocks <= i32::MAX as u32)?;
+            return Some(Launch { unit, entry, grid: [grid, 1, 1], block, smem: smem as u32, cluster: cluster as u32 });
+        }
+        cluster *= 2;
+        if cluster > max_cluster(card) {
+            return None;
+        }
+    }
+}
+
+/// Shared memory of a block for the lists of `columns`, of which `cuda/survivors.cuh` tells the layout; `None` where the
+/// `room` is too small for them to hold what is likely to survive, or the row too long for its sample.
+fn column_lists(b: &RowBlock, cluster: u64, block: u64, room: u64) -> Option<u64> {
+    let (vocab, columns) = (b.vocab, b.columns);
+    let grain = if b.logits_dtype == 0 { 4 } else { 8 };
+    let warps = block / 32;
+    let lines = (vocab / grain).div_ceil(8);
+    // Lines of a strip, of which the sample has the first.
+    let strip = lines.div_ceil(cluster * warps * 16).max(1).next_power_of_two();
+    let part = columns.div_ceil(cluster * strip);
+    let rank = part + ((25 * part).isqrt() + 8).max(8 * grain + 1);
+    let listed = rank + rank / 8 + 16;
+    // Four standard deviations more than the sample suggests, and no more than there is.
+    let likely = strip * listed + 4 * strip * listed.isqrt() + 64;
+    let own = lines.div_ceil(cluster) * 8 * grain + 2 * grain;
+    let words = vocab.div_ceil(256) * 8;
+    let fixed = (words * 2).max(8192) + words * 4 + (columns.div_ceil(8) * 16).max(block * 20);
+    let capacity = likely.min(own).next_multiple_of(2).min(room.checked_sub(fixed)? / (8 * cluster));
+    let enough = strip * (rank + rank / 32 + 2) + 2 * strip * rank.isqrt();
+    let smem = fixed + cluster * capacity * 8;
+    // Places of entries have 16 bits.
+    (strip <= warps * 4 && capacity >= enough.min(own) && cluster * capacity <= 1 << 16).then_some(smem)
 }
 
 /// A cluster a row, the row in its shared memory; `few` blocks while there are few rows. `None` where the card or the row
