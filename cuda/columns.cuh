@@ -39,7 +39,7 @@ __device__ __forceinline__ void gather_lists(Desk& desk, const Lists& lists, con
                                              bool nan) {
     if (warp_id() == 0) {
         u64 facts = desk.listed | (nan ? 1ull << 32 : 0);
-        u32 key = __reduce_max_sync(ALL_LANES, lane_id() < warp_count() ? (u32)desk.largest[lane_id()] : 0);
+        u32 key = __reduce_max_sync(ALL_LANES, lane_id() < warp_count() ? desk.largest[lane_id()] : 0);
         u64 top = Order(vocab).first(value_of_key(key));
         u32 to = lane_id();
         if (crew.blocks == 1) {
@@ -62,40 +62,38 @@ __device__ __forceinline__ void gather_lists(Desk& desk, const Lists& lists, con
     __syncthreads();
 }
 
-// Reads a row and hands every block all of its lists, unless the row is not to be processed. `resolve_row` says what the
-// row's indices say; it is asked again later rather than kept, for its registers.
-template <u32 DTYPE, class Resolve>
-__device__ __forceinline__ RowState list_columns(const RowBlock& b, Desk& desk, const Lists& lists, const Crew& crew,
-                                                 Resolve resolve_row) {
-    // The loads start before the rest of the row's indices is known: nothing is read outside the logits for it.
-    i64 logits_row = load_index_or_self(b.gather, b.gather_width, crew.row_index);
-    bool readable = in_range(logits_row, b.logits_rows);
-    Strips<DTYPE> strips(logits_at(b, readable ? (u64)logits_row : 0), readable ? b.vocab : 0, crew.rank, crew.blocks);
+// A row whose sample has been asked for, which happens before the rest of its indices is known: nothing is read outside
+// the logits for it.
+template <u32 DTYPE>
+struct Reading {
+    Strips<DTYPE> strips;
     uint4 sample[SAMPLED];
-    for (u32 i = 0; i < SAMPLED; i++) sample[i] = strips.load(strips.sampled_grain(i));
-    Resolved found = resolve_row();
-    lists.clear();
-    if (found.state != ROW_LIVE) {
-        crew.wait();
-        return found.state;
+
+    __device__ __forceinline__ Reading(const RowBlock& b, const Crew& crew, i64 logits_row)
+        : strips(logits_at(b, in_range(logits_row, b.logits_rows) ? (u64)logits_row : 0),
+                 in_range(logits_row, b.logits_rows) ? b.vocab : 0, crew.rank, crew.blocks) {
+        for (u32 i = 0; i < SAMPLED; i++) sample[i] = strips.load(strips.sampled_grain(i));
     }
-    Sieve<DTYPE> sieve(desk, lists, strips, found.mask, b.vocab);
-    for (u32 i = 0; i < SAMPLED; i++) sieve.masked(sample[i], strips.sampled_grain(i));
-    u32 k = sample_rank((u32)b.columns, crew.blocks * strips.strip, LINE_LANES * Strips<DTYPE>::GRAIN);
-    __syncthreads();
-    sieve.find_bound(sample, k, k / 8 + 16);
-    sieve.sift_all(sample);
+
+    // Reads the rest of the row and hands every block all of its lists.
+    __device__ __forceinline__ void list(const RowBlock& b, Desk& desk, const Lists& lists, const Crew& crew, u64 mask) {
+        Sieve<DTYPE> sieve(desk, lists, strips, mask, b.vocab);
+        for (u32 i = 0; i < SAMPLED; i++) sieve.masked(sample[i], strips.sampled_grain(i));
+        u32 k = sample_rank((u32)b.columns, crew.blocks * strips.strip, LINE_LANES * Strips<DTYPE>::GRAIN);
+        __syncthreads();
+        sieve.find_bound(sample, k, k / 8 + 16);
+        sieve.sift_all(sample);
 #if __CUDA_ARCH__ >= 900
-    if (crew.blocks > 1) yield_to_copies();
+        if (crew.blocks > 1) yield_to_copies();
 #endif
-    u32 top = __reduce_max_sync(ALL_LANES, key_of(sieve.largest));
-    if (lane_id() == 0) desk.largest[warp_id()] = top;
-    bool nan = __syncthreads_or(sieve.nan) != 0;
-    crew.wait();
-    gather_lists(desk, lists, crew, b.vocab, sieve.bound, nan);
-    crew.arrive();
-    return ROW_LIVE;
-}
+        u32 top = __reduce_max_sync(ALL_LANES, key_of(sieve.largest));
+        if (lane_id() == 0) desk.largest[warp_id()] = top;
+        bool nan = __syncthreads_or(sieve.nan) != 0;
+        crew.wait();
+        gather_lists(desk, lists, crew, b.vocab, sieve.bound, nan);
+        crew.arrive();
+    }
+};
 
 // A list of the first N tokens for a row whose survivors do not tell: passes over global memory by one block, and nobody
 // else uses its memory.
@@ -112,12 +110,16 @@ __device__ __noinline__ void list_slowly(const RowBlock& b, Desk& desk, void* me
             f(order.token(clean(x), id));
         });
     };
-    u64 top = 0;
-    each([&](u64 token) { top = token > top ? token : top; });
+    u32 key = 0;
+    each([&](u64 token) { key = umax(key, key_of(order.ordered(token))); });
+    key = __reduce_max_sync(ALL_LANES, key);
     // Every thread has seen what the lists say before it is written over.
     __syncthreads();
     if (threadIdx.x == 0) desk.listed = 0;
-    top = desk_max(desk, top);
+    if (lane_id() == 0) desk.largest[warp_id()] = key;
+    __syncthreads();
+    key = __reduce_max_sync(ALL_LANES, lane_id() < warp_count() ? desk.largest[lane_id()] : 0);
+    u64 top = order.first(value_of_key(key));
     Border border = narrow(desk, lists.bins, each, order.last(MINUS_INF), top, 0, (u32)b.columns, 0, 0);
     each([&](u64 token) {
         if (token >= border.low) lists.entries[atomicAdd(&desk.listed, 1u)] = token;
@@ -130,13 +132,13 @@ __device__ __noinline__ void list_slowly(const RowBlock& b, Desk& desk, void* me
 // The first N tokens, found.
 struct Chosen {
     Desk& desk;
-    Lists& lists;
+    Lists lists;
     Order order;
     u32 blocks, columns;
     float largest;
     bool nan;
 
-    __device__ __forceinline__ Chosen(Desk& d, Lists& l, u64 vocab, u64 n, u32 count)
+    __device__ __forceinline__ Chosen(Desk& d, const Lists& l, u64 vocab, u64 n, u32 count)
         : desk(d), lists(l), order(vocab), blocks(count), columns((u32)n) {}
 
     // Calls f(place, entry) for this thread's part of the survivors.

@@ -18,8 +18,8 @@ struct Desk {
     u32 joined;
     // Elements of the sample that survive.
     u32 sampled;
-    // One value a warp.
-    u64 largest[32];
+    // One value a warp: a key.
+    u32 largest[32];
     u32 totals[2][32];
     // Tokens listed by this block.
     u32 listed;
@@ -46,14 +46,6 @@ struct Order {
     }
     __device__ __forceinline__ u32 id(u64 token) const { return (mask() & ~(u32)token) >> 1; }
 };
-
-// Largest `x` of the block's threads; needs a barrier before the next.
-__device__ __forceinline__ u64 desk_max(Desk& desk, u64 x) {
-    x = warp_max(x);
-    if (lane_id() == 0) desk.largest[warp_id()] = x;
-    __syncthreads();
-    return warp_max(lane_id() < warp_count() ? desk.largest[lane_id()] : 0);
-}
 
 // Sum of `x` over the threads before this one, and over all; one barrier. Neighbouring calls take turns.
 __device__ __forceinline__ u32 desk_scan(Desk& desk, u32 turn, u32 x, u32* total) {

@@ -60,15 +60,25 @@ struct Columns {
     __device__ __forceinline__ u32 lists_vocab() const { return chosen.lists.words * 32; }
 };
 
-// Finds the row's first tokens; true in the block that goes on, if the row is live. `found` is what its indices say.
-template <u32 DTYPE, class Resolve>
-__device__ __forceinline__ RowState find_columns(const RowBlock& b, Desk& desk, Lists& lists, void* memory, const Crew& crew,
-                                                 Chosen& chosen, Resolve resolve_row) {
-    RowState state = list_columns<DTYPE>(b, desk, lists, crew, resolve_row);
-    if (state == ROW_LIVE && crew.rank == 0) chosen.choose<DTYPE>(b, crew, memory);
-    // Peers may still be sending this block's lists.
-    if (state == ROW_LIVE) crew.wait();
-    return state;
+// The rest of a row, out of the way of the registers that reading it needs.
+__device__ __noinline__ void sample_chosen(const RowBlock& b, Shared& sh, u64 row_index, const Chosen chosen) {
+    Block team(sh);
+    Columns source(team, chosen);
+    sample_row(b, row_index, resolve(b, row_index).params, source, chosen.largest, chosen.status());
+}
+
+__device__ __noinline__ void verify_chosen(const RowBlock& b, const VerifyBlock& v, Shared& sh, u64 row_index,
+                                           const Chosen chosen) {
+    Block team(sh);
+    Columns source(team, chosen);
+    Place place = place_of(b, v, row_index);
+    verify_row(b, v, row_index, resolve(b, row_index), place, draft_of(b, v, row_index, place), source, chosen.largest,
+               chosen.status());
+}
+
+__device__ __noinline__ void finish_block(const RowBlock& b, const VerifyBlock& v, Shared& sh) {
+    Block team(sh);
+    finish_row(b, v, team);
 }
 
 template <u32 DTYPE>
@@ -80,15 +90,22 @@ __device__ __forceinline__ void sample_columns(const RowBlock& b) {
     allow_next_launch();
     wait_for_inputs();
     u64 row_index = crew.row_index;
+    Reading<DTYPE> reading(b, crew, load_index_or_self(b.gather, b.gather_width, row_index));
+    Resolved found = resolve(b, row_index);
     Lists lists(memory, b.vocab, b.columns, crew.blocks);
+    lists.clear();
+    if (found.state != ROW_LIVE) {
+        crew.wait();
+        if (found.state == ROW_BAD && crew.rank == 0) store_bad(b, row_index, Block(sh));
+        return;
+    }
+    reading.list(b, desk, lists, crew, found.mask);
+    // Peers may still be sending this block's lists.
+    if (crew.rank != 0) return crew.wait();
     Chosen chosen(desk, lists, b.vocab, b.columns, crew.blocks);
-    RowState state =
-        find_columns<DTYPE>(b, desk, lists, memory, crew, chosen, [&]() { return resolve(b, row_index); });
-    if (crew.rank != 0 || state == ROW_PADDING) return;
-    Block team(sh);
-    if (state == ROW_BAD) return store_bad(b, row_index, team);
-    Columns source(team, chosen);
-    sample_row(b, row_index, resolve(b, row_index).params, source, chosen.largest, chosen.status());
+    chosen.choose<DTYPE>(b, crew, memory);
+    crew.wait();
+    sample_chosen(b, sh, row_index, chosen);
 }
 
 template <u32 DTYPE>
@@ -100,26 +117,28 @@ __device__ __forceinline__ void verify_columns(const RowBlock& b, const VerifyBl
     allow_next_launch();
     wait_for_inputs();
     u64 row_index = crew.row_index;
+    Reading<DTYPE> reading(b, crew, load_index_or_self(b.gather, b.gather_width, row_index));
+    Place place = place_of(b, v, row_index);
+    Resolved found = {};
+    found.state = place.state;
+    if (place.state == ROW_LIVE) found = resolve(b, row_index);
+    if (found.state == ROW_LIVE && draft_of(b, v, row_index, place).kind == DRAFT_BAD) found.state = ROW_BAD;
     Lists lists(memory, b.vocab, b.columns, crew.blocks);
-    Chosen chosen(desk, lists, b.vocab, b.columns, crew.blocks);
-    auto resolve_row = [&]() {
-        Resolved found = {};
-        Place place = place_of(b, v, row_index);
-        found.state = place.state;
-        if (place.state == ROW_LIVE) found = resolve(b, row_index);
-        if (found.state == ROW_LIVE && draft_of(b, v, row_index, place).kind == DRAFT_BAD) found.state = ROW_BAD;
-        return found;
-    };
-    RowState state = find_columns<DTYPE>(b, desk, lists, memory, crew, chosen, resolve_row);
-    if (crew.rank != 0) return;
-    Block team(sh);
-    if (state != ROW_LIVE && writes_scalars(team)) store<i32>(v.row_accepts, row_index, 0);
-    if (state == ROW_BAD) store_bad(b, row_index, team);
-    if (state == ROW_LIVE) {
-        Place place = place_of(b, v, row_index);
-        Columns source(team, chosen);
-        verify_row(b, v, row_index, resolve(b, row_index), place, draft_of(b, v, row_index, place), source, chosen.largest,
-                   chosen.status());
+    lists.clear();
+    if (found.state != ROW_LIVE) {
+        crew.wait();
+        if (crew.rank != 0) return;
+        Block team(sh);
+        if (writes_scalars(team)) store<i32>(v.row_accepts, row_index, 0);
+        if (found.state == ROW_BAD) store_bad(b, row_index, team);
+        return finish_block(b, v, sh);
     }
-    finish_row(b, v, team);
+    reading.list(b, desk, lists, crew, found.mask);
+    // Peers may still be sending this block's lists.
+    if (crew.rank != 0) return crew.wait();
+    Chosen chosen(desk, lists, b.vocab, b.columns, crew.blocks);
+    chosen.choose<DTYPE>(b, crew, memory);
+    crew.wait();
+    verify_chosen(b, v, sh, row_index, chosen);
+    finish_block(b, v, sh);
 }

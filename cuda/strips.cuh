@@ -116,9 +116,8 @@ struct Strips {
     __device__ __forceinline__ void each(const u32* mask, F f) const {
 #pragma unroll 1
         for (u32 grain = threadIdx.x; grain < grains; grain += blockDim.x) {
-            uint4 v = load_there(grain);
-            if (mask != 0) V::forbid(v, allowed(mask, grain));
-            for (u32 e = 0; e < GRAIN; e++) f(V::at(v, e), index_of(grain) + e);
+#pragma unroll 1
+            for (u32 e = 0; e < GRAIN; e++) f(value(mask, index_of(grain) + e), index_of(grain) + e);
         }
         if (threadIdx.x < ends()) f(value(mask, end_index(threadIdx.x)), end_index(threadIdx.x));
     }

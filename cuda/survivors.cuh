@@ -173,24 +173,26 @@ struct Sieve {
     // of each 16 bytes; else, or where ties let too many through, the k-th of all.
     __device__ __forceinline__ void find_bound(const uint4* sample, u32 k, u32 slack) {
         float tops[SAMPLED] = {};
-        u64 most = 0;
+        u32 most = 0;
         auto here = [&](u32 i) { return strips.sampled_grain(i) < strips.grains; };
         for (u32 i = 0; i < SAMPLED; i++) {
             tops[i] = V::max(sample[i]);
             if (tops[i] != tops[i]) tops[i] = clean_max(sample[i]);
-            u64 first = here(i) ? order.first(tops[i]) : 0;
-            most = first > most ? first : most;
+            most = umax(most, here(i) ? key_of(tops[i]) : 0);
         }
         set_bound(0);
-        // No token is ahead of `high`.
-        u64 high = desk_max(desk, most);
-        if (high == 0) {
+        most = __reduce_max_sync(ALL_LANES, most);
+        if (lane_id() == 0) desk.largest[warp_id()] = most;
+        __syncthreads();
+        most = __reduce_max_sync(ALL_LANES, lane_id() < warp_count() ? desk.largest[lane_id()] : 0);
+        if (most == 0) {
             // Nobody may write over what others are still looking at.
             __syncthreads();
             return;
         }
-        float top = order.ordered(high);
-        u64 guess = order.last(top > 0.0f ? top * 0.0625f : top * 16.0f);
+        // No token is ahead of `high`.
+        float top = value_of_key(most);
+        u64 high = order.first(top), guess = order.last(top > 0.0f ? top * 0.0625f : top * 16.0f);
         bool by_tops = k * 4 <= blockDim.x * SAMPLED;
         if (by_tops) {
             bool by_threads = k * 4 <= blockDim.x;
@@ -241,17 +243,19 @@ struct Sieve {
         u32 stride = step * strips.blocks * LINE_LANES, at = (line * strips.blocks + strips.rank) * LINE_LANES;
         u32 grain = strips.grain_of(line), end = (line + lane_id() / LINE_LANES) % strips.strip != 0 ? strips.grains : 0;
         uint4 next[IN_FLIGHT] = {};
-        load_more(next, grain, stride, end);
+        for (u32 i = 0; i < IN_FLIGHT; i++) {
+            if (grain + i * stride < end) next[i] = strips.load_there(grain + i * stride);
+        }
         for (u32 i = 0; i < SAMPLED; i++) sift(sample[i], strips.sampled_grain(i), strips.sampled_grain(i) < strips.grains);
         if (strips.strip > 1) {
 #pragma unroll 1
             for (; at < strips.grains; at += IN_FLIGHT * stride, grain += IN_FLIGHT * stride) {
-                uint4 now[IN_FLIGHT];
-                for (u32 i = 0; i < IN_FLIGHT; i++) now[i] = next[i];
-                load_more(next, grain + IN_FLIGHT * stride, stride, end);
                 for (u32 i = 0; i < IN_FLIGHT; i++) {
-                    masked(now[i], grain + i * stride);
-                    sift(now[i], grain + i * stride, grain + i * stride < end);
+                    uint4 now = next[i];
+                    u32 here = grain + i * stride, later = here + IN_FLIGHT * stride;
+                    if (later < end) next[i] = strips.load_there(later);
+                    masked(now, here);
+                    sift(now, here, here < end);
                 }
             }
         }
@@ -264,12 +268,5 @@ struct Sieve {
             if (survives(x, index)) list(atomicAdd(&desk.listed, 1u), x, index);
         }
         if (queued != 0) drain();
-    }
-
-    // Loads from below `end` alone; the rest stays as it is.
-    __device__ __forceinline__ void load_more(uint4* next, u32 grain, u32 stride, u32 end) const {
-        for (u32 i = 0; i < IN_FLIGHT; i++) {
-            if (grain + i * stride < end) next[i] = strips.load_there(grain + i * stride);
-        }
     }
 };
