@@ -137,6 +137,8 @@ struct Chosen {
     u32 blocks, columns;
     float largest;
     bool nan;
+    // The last of them in the order.
+    u64 cut;
 
     __device__ __forceinline__ Chosen(Desk& d, const Lists& l, u64 vocab, u64 n, u32 count)
         : desk(d), lists(l), order(vocab), blocks(count), columns((u32)n) {}
@@ -189,7 +191,7 @@ struct Chosen {
 #pragma unroll 1
         for (u32 i = 0; i < border.inside; i++) rank += desk.members[i] > own ? 1 : 0;
         u32 last = __ffs((i32)__ballot_sync(ALL_LANES, own != 0 && rank + 1 == columns)) - 1;
-        u64 cut = __shfl_sync(ALL_LANES, own, last);
+        cut = __shfl_sync(ALL_LANES, own, last);
         if (warp_id() == 0 && own != 0 && own >= cut) choose_id(order.id(own));
         __syncthreads();
         count_chosen();

@@ -38,9 +38,9 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("verify_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_f32.cu"),
     unit!("verify_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_f16.cu"),
     unit!("verify_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_bf16.cu"),
-    unit!("columns_f32": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_f32.cu"),
-    unit!("columns_f16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_f16.cu"),
-    unit!("columns_bf16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_bf16.cu"),
+    unit!("columns_f32": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "draw_columns.cuh" "row_columns.cuh" "columns_f32.cu"),
+    unit!("columns_f16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "draw_columns.cuh" "row_columns.cuh" "columns_f16.cu"),
+    unit!("columns_bf16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "draw_columns.cuh" "row_columns.cuh" "columns_bf16.cu"),
 ];
 
 type Kernel = (usize, &'static CStr);
