@@ -90,7 +90,7 @@ struct Reading {
         if (lane_id() == 0) desk.largest[warp_id()] = top;
         bool nan = __syncthreads_or(sieve.nan) != 0;
         crew.wait();
-        gather_lists(desk, lists, crew, b.vocab, sieve.bound, nan);
+        gather_lists(desk, lists, crew, b.vocab, sieve.bound(), nan);
         crew.arrive();
     }
 };
@@ -102,10 +102,9 @@ __device__ __noinline__ void list_slowly(const RowBlock& b, Desk& desk, void* me
     Lists lists(memory, b.vocab, b.columns, 1);
     Order order(b.vocab);
     Resolved found = resolve(b, row_index);
-    Strips<DTYPE> strips(found.values, b.vocab, 0, 1);
     bool nan = false;
     auto each = [&](auto f) {
-        strips.each((const u32*)found.mask, [&](float x, u32 id) {
+        Strips<DTYPE>(found.values, b.vocab, 0, 1).each((const u32*)found.mask, [&](float x, u32 id) {
             nan |= x != x;
             f(order.token(clean(x), id));
         });

@@ -61,18 +61,10 @@ struct Columns {
 };
 
 // The rest of a row, out of the way of the registers that reading it needs.
-__device__ __noinline__ void sample_chosen(const RowBlock& b, Rest& rest, u64 row_index, Chosen chosen) {
-    Params params = rest.draw.params;
-    if (draws_shortly(b, params, row_index, chosen)) {
-        if (draw_shortly(b, rest.draw, row_index, chosen)) return;
-        // It has used the memory of the counts.
-        __syncthreads();
-        chosen.count_chosen();
-    }
-    __syncthreads();
-    Block team(rest.sh);
+__device__ __noinline__ void sample_chosen(const RowBlock& b, Shared& sh, u64 row_index, const Chosen chosen) {
+    Block team(sh);
     Columns source(team, chosen);
-    sample_row(b, row_index, params, source, chosen.largest, chosen.status());
+    sample_row(b, row_index, resolve(b, row_index).params, source, chosen.largest, chosen.status());
 }
 
 __device__ __noinline__ void verify_chosen(const RowBlock& b, const VerifyBlock& v, Shared& sh, u64 row_index,
@@ -93,7 +85,7 @@ template <u32 DTYPE>
 __device__ __forceinline__ void sample_columns(const RowBlock& b) {
     extern __shared__ __align__(128) unsigned char memory[];
     __shared__ Desk desk;
-    __shared__ Rest rest;
+    __shared__ Shared sh;
     Crew crew(desk);
     allow_next_launch();
     wait_for_inputs();
@@ -104,13 +96,8 @@ __device__ __forceinline__ void sample_columns(const RowBlock& b) {
     lists.clear();
     if (found.state != ROW_LIVE) {
         crew.wait();
-        if (found.state == ROW_BAD && crew.rank == 0) store_bad(b, row_index, Block(rest.sh));
+        if (found.state == ROW_BAD && crew.rank == 0) store_bad(b, row_index, Block(sh));
         return;
-    }
-    // The draw's bits need the position alone; asked for now, they are there in time.
-    if (crew.rank == 0 && threadIdx.x == 0) {
-        rest.draw.params = found.params;
-        if (b.positions != 0) rest.draw.bits = draw_bits(b, row_index, row_index, 0, found.params.seed, SD_CASE_FRESH);
     }
     reading.list(b, desk, lists, crew, found.mask);
     // Peers may still be sending this block's lists.
@@ -118,7 +105,7 @@ __device__ __forceinline__ void sample_columns(const RowBlock& b) {
     Chosen chosen(desk, lists, b.vocab, b.columns, crew.blocks);
     chosen.choose<DTYPE>(b, crew, memory);
     crew.wait();
-    sample_chosen(b, rest, row_index, chosen);
+    sample_chosen(b, sh, row_index, chosen);
 }
 
 template <u32 DTYPE>

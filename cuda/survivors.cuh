@@ -63,7 +63,6 @@ struct Sieve {
     const u32* mask;
     Order order;
     // Survivors have a larger value than the bound, or the same and an id that is not larger.
-    u64 bound;
     float value;
     u32 id;
     // The largest value this thread has listed.
@@ -77,10 +76,11 @@ struct Sieve {
 
     __device__ __forceinline__ void set_bound(u64 token) {
         // Below the key of -inf lies NaN: a bound there lets everything through.
-        u64 lowest = order.last(MINUS_INF);
-        bound = token < lowest ? lowest : token & ~1ull;
+        u64 lowest = order.last(MINUS_INF), bound = token < lowest ? lowest : token;
         value = order.ordered(bound), id = order.id(bound);
     }
+
+    __device__ __forceinline__ u64 bound() const { return order.token(value, id); }
 
     __device__ __forceinline__ bool survives(float x, u32 index) const {
         return (x > value) | ((x == value) & (index <= id));
@@ -226,7 +226,7 @@ struct Sieve {
                 for (u32 e = 0; e < GRAIN; e++) count(order.token(fmaxf(V::at(v, e), MINUS_INF), index + e));
             }
         };
-        Border border = narrow(desk, lists.bins, each, bound, high, by_tops ? 0 : guess, k, k / 32 + 2, 0);
+        Border border = narrow(desk, lists.bins, each, bound(), high, by_tops ? 0 : guess, k, k / 32 + 2, 0);
         if (border.found) set_bound(border.low);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::device::{Stage, StageKind};
 use crate::pipeline::Limits;
-use crate::pipeline::blocks::RowBlock;
+use crate::pipeline::blocks::{RowBlock, filter};
 use std::ffi::CStr;
 
 /// One translation unit: a name, and the sources that are compiled together.
@@ -29,18 +29,18 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("sample": "sample.cuh" "sample.cu"),
     unit!("remap": "remap.cu"),
     unit!("verify": "verify.cuh" "verify.cu"),
-    unit!("select_f32": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "select_f32.cu"),
-    unit!("select_f16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "select_f16.cu"),
-    unit!("select_bf16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "select_bf16.cu"),
+    unit!("select_f32": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "draw_columns.cuh" "select_f32.cu"),
+    unit!("select_f16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "draw_columns.cuh" "select_f16.cu"),
+    unit!("select_bf16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "draw_columns.cuh" "select_bf16.cu"),
     unit!("sample_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_f32.cu"),
     unit!("sample_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_f16.cu"),
     unit!("sample_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "sample_tile.cuh" "sample_bf16.cu"),
     unit!("verify_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_f32.cu"),
     unit!("verify_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_f16.cu"),
     unit!("verify_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "verify.cuh" "verify_tile.cuh" "verify_bf16.cu"),
-    unit!("columns_f32": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "draw_columns.cuh" "row_columns.cuh" "columns_f32.cu"),
-    unit!("columns_f16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "draw_columns.cuh" "row_columns.cuh" "columns_f16.cu"),
-    unit!("columns_bf16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "draw_columns.cuh" "row_columns.cuh" "columns_bf16.cu"),
+    unit!("columns_f32": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_f32.cu"),
+    unit!("columns_f16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_f16.cu"),
+    unit!("columns_bf16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_bf16.cu"),
 ];
 
 type Kernel = (usize, &'static CStr);
@@ -58,6 +58,8 @@ const SAMPLE_TILE: [Kernel; 3] =
     [(8, c"samedraw_sample_f32"), (9, c"samedraw_sample_f16"), (10, c"samedraw_sample_bf16")];
 const VERIFY_TILE: [Kernel; 3] =
     [(11, c"samedraw_verify_f32"), (12, c"samedraw_verify_f16"), (13, c"samedraw_verify_bf16")];
+const DRAW_COLUMNS: [Kernel; 3] =
+    [(5, c"samedraw_draw_columns_f32"), (6, c"samedraw_draw_columns_f16"), (7, c"samedraw_draw_columns_bf16")];
 const SAMPLE_COLUMNS: [Kernel; 3] = [
     (14, c"samedraw_sample_columns_f32"),
     (15, c"samedraw_sample_columns_f16"),
@@ -131,7 +133,7 @@ pub(super) fn entries(card: &Card) -> Vec<Entry> {
         [SELECT, ARGMAX, SAMPLE, REMAP, VERIFY].map(|(unit, entry)| Entry { unit, entry, smem: 0 }).to_vec();
     all.extend(ARGMAX_STREAM.map(|(unit, entry)| Entry { unit, entry, smem: 0 }));
     let smem = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u32;
-    let columns = [SELECT_COLUMNS, SAMPLE_COLUMNS, VERIFY_COLUMNS].into_iter().flatten();
+    let columns = [SELECT_COLUMNS, DRAW_COLUMNS, SAMPLE_COLUMNS, VERIFY_COLUMNS].into_iter().flatten();
     all.extend(columns.map(|(unit, entry)| Entry { unit, entry, smem }));
     if card.clusters {
         let tiles = [SAMPLE_TILE, VERIFY_TILE].into_iter().flatten();
@@ -145,16 +147,19 @@ pub(super) fn launches(card: &Card, stage: &Stage<'_>) -> LaunchList {
     let one = match *stage {
         // Without a selection there is nothing to find: a copy, a block a row.
         Stage::Select(b) if b.columns == b.vocab => block_a_row(SELECT, b),
-        Stage::Select(b) => columns(card, &SELECT_COLUMNS, 1024, b).unwrap_or_else(|| block_a_row(SELECT, b)),
+        Stage::Select(b) => columns(card, &SELECT_COLUMNS, (512, 1024), b).unwrap_or_else(|| block_a_row(SELECT, b)),
         Stage::Argmax(b) if b.from_columns != 0 => block_a_row(ARGMAX, b),
         Stage::Argmax(b) => argmax_stream(card, b),
+        Stage::Sample(b) if fewer_columns(b) && draws_alone(b) => {
+            columns(card, &DRAW_COLUMNS, (512, 512), b).unwrap_or_else(|| block_a_row(SAMPLE, b))
+        }
         Stage::Sample(b) if fewer_columns(b) => {
-            columns(card, &SAMPLE_COLUMNS, 512, b).unwrap_or_else(|| block_a_row(SAMPLE, b))
+            columns(card, &SAMPLE_COLUMNS, (256, 256), b).unwrap_or_else(|| block_a_row(SAMPLE, b))
         }
         Stage::Sample(b) => tile(card, &SAMPLE_TILE, 16, b).unwrap_or_else(|| block_a_row(SAMPLE, b)),
         Stage::Remap(b, _) => block_a_row(REMAP, b),
         Stage::Verify(b, _) if fewer_columns(b) => {
-            columns(card, &VERIFY_COLUMNS, 512, b).unwrap_or_else(|| block_a_row(VERIFY, b))
+            columns(card, &VERIFY_COLUMNS, (256, 256), b).unwrap_or_else(|| block_a_row(VERIFY, b))
         }
         Stage::Verify(b, _) => tile(card, &VERIFY_TILE, 16, b).unwrap_or_else(|| block_a_row(VERIFY, b)),
     };
@@ -196,12 +201,19 @@ fn fewer_columns(b: &RowBlock) -> bool {
     b.from_columns == 0 && b.columns < b.vocab
 }
 
-/// A cluster of blocks (or a block) a row, which streams it and keeps what may be among its first columns; blocks of at
-/// most `most` threads. `None` where their lists do not fit.
-fn columns(card: &Card, kernels: &[Kernel; 3], most: u32, b: &RowBlock) -> Option<Launch> {
+/// Whether a row draws a token of its own and wants no more than `cuda/draw_columns.cuh` gives.
+fn draws_alone(b: &RowBlock) -> bool {
+    let others = b.ranks | b.raw_logprobs | b.sum_smaller_probs | b.dense | b.dense_ids | b.kept_ids | b.golden;
+    let list = b.top_width == 0 || (b.top_width <= 64 && b.top_ids != 0 && b.top_logprobs != 0);
+    others == 0 && list && b.positions != 0 && b.filters & filter::TOP_K == 0
+}
+
+/// A cluster of blocks (or a block) a row, which streams it and keeps what may be among its first columns; blocks of
+/// `few` threads for few columns, of `many` for many. `None` where their lists do not fit.
+fn columns(card: &Card, kernels: &[Kernel; 3], (few, many): (u32, u32), b: &RowBlock) -> Option<Launch> {
     let (rows, sms) = (b.rows, u64::from(card.sms));
     let (unit, entry) = kernels[b.logits_dtype.min(2) as usize];
-    let block = if b.columns > 6144 { most } else { 512 };
+    let block = if b.columns > 6144 { many } else { few };
     let mut cluster = match rows {
         _ if rows * 16 <= sms => 16,
         _ if rows * 4 <= sms => 4,
