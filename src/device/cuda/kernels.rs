@@ -60,16 +60,10 @@ const VERIFY_TILE: [Kernel; 3] =
     [(11, c"samedraw_verify_f32"), (12, c"samedraw_verify_f16"), (13, c"samedraw_verify_bf16")];
 const DRAW_COLUMNS: [Kernel; 3] =
     [(5, c"samedraw_draw_columns_f32"), (6, c"samedraw_draw_columns_f16"), (7, c"samedraw_draw_columns_bf16")];
-const SAMPLE_COLUMNS: [Kernel; 3] = [
-    (14, c"samedraw_sample_columns_f32"),
-    (15, c"samedraw_sample_columns_f16"),
-    (16, c"samedraw_sample_columns_bf16"),
-];
-const VERIFY_COLUMNS: [Kernel; 3] = [
-    (14, c"samedraw_verify_columns_f32"),
-    (15, c"samedraw_verify_columns_f16"),
-    (16, c"samedraw_verify_columns_bf16"),
-];
+const SAMPLE_COLUMNS: [Kernel; 3] =
+    [(14, c"samedraw_sample_columns_f32"), (15, c"samedraw_sample_columns_f16"), (16, c"samedraw_sample_columns_bf16")];
+const VERIFY_COLUMNS: [Kernel; 3] =
+    [(14, c"samedraw_verify_columns_f32"), (15, c"samedraw_verify_columns_f16"), (16, c"samedraw_verify_columns_bf16")];
 
 /// Threads of a block that has a row to itself.
 const BLOCK: u32 = 512;
@@ -215,7 +209,14 @@ fn columns(card: &Card, kernels: &[Kernel; 3], (few, many): (u32, u32), b: &RowB
     let (unit, entry) = kernels[b.logits_dtype.min(2) as usize];
     let block = if b.columns > 6144 { many } else { few };
     let mut cluster = match rows {
-        _ if rows * 16 <= sms => 16,
+        // Every block gets every list: many columns are long to send.
+        _ if rows * 16 <= sms => {
+            if b.columns > 6144 {
+                8
+            } else {
+                16
+            }
+        }
         _ if rows * 4 <= sms => 4,
         _ if rows * 2 <= sms => 2,
         _ => 1,
