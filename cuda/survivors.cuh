@@ -3,10 +3,10 @@
 // All of a row's lists together hold its first N tokens as long as N of theirs are not behind the hindmost bound, which
 // the choice of k makes all but certain; the lists say whether it is so, and columns.cuh what happens otherwise.
 //
-// What a row costs: every byte read once; for each 16 bytes of a lane one maximum, one comparison and a vote, some 20
-// instructions; for the 16 bytes that hold a survivor, 2 to 15 in a hundred, a place in a queue, and for 32 of those some
-// 100 instructions in which every lane has work; 1.3 to 1.8 N survivors of 8 bytes. 128 lanes a clock have 116
-// instructions for the 16 bytes that a multiprocessor's share of the memory takes to deliver them: a third is used.
+// What a row costs: every byte read once, in one launch; for each 16 bytes of a lane one maximum, one comparison and a vote,
+// some 45 instructions with the load; for the 16 bytes that hold a survivor, 2 to 15 in a hundred, a place in a queue, and
+// for 32 of those some 100 instructions in which every lane has work; 1.3 to 1.9 N survivors of 8 bytes. 128 lanes a clock
+// have 116 instructions for the 16 bytes that a multiprocessor's share of the memory takes to deliver them.
 
 // The dynamic shared memory of a launch.
 struct Lists {
