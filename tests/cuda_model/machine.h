@@ -41,6 +41,8 @@ __device__ __forceinline__ bool named_any(u32 id, u32 threads, bool x) {
 
 __device__ __forceinline__ u32 dynamic_shared_bytes() { return model_dynamic_shared_bytes(); }
 
+__device__ __forceinline__ u32 afresh(u32 x) { return x; }
+
 __device__ __forceinline__ void wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
     model_inputs_awaited();

@@ -1,6 +1,6 @@
 //! The kernels: their sources, and which of them a stage launches.
 
-use super::resident;
+use super::{columns, resident};
 use crate::device::{Stage, StageKind};
 use crate::pipeline::Limits;
 use crate::pipeline::blocks::RowBlock;
@@ -31,14 +31,14 @@ macro_rules! unit {
 
 /// What NVRTC compiles.
 pub(super) const UNITS: &[Unit] = &[
-    unit!("select": "select.cu"),
+    unit!("select": "select.cuh" "select.cu"),
     unit!("argmax": "argmax.cu" "argmax_stream.cu"),
     unit!("sample": "sample.cuh" "sample.cu"),
     unit!("remap": "remap.cu"),
     unit!("verify": "verify.cuh" "verify.cu"),
-    unit!("select_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f32.cu"),
-    unit!("select_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f16.cu"),
-    unit!("select_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_bf16.cu"),
+    unit!("select_f32": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "draw_columns.cuh" "select_f32.cu"),
+    unit!("select_f16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "draw_columns.cuh" "select_f16.cu"),
+    unit!("select_bf16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "draw_columns.cuh" "select_bf16.cu"),
     unit!("sample_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "sample_tile.cuh" "sample_f32.cu"),
     unit!("sample_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "sample_tile.cuh" "sample_f16.cu"),
     unit!("sample_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "sample_tile.cuh" "sample_bf16.cu"),
@@ -48,6 +48,9 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("draw_f32" with roles: "draw_f32.cu"),
     unit!("draw_f16" with roles: "draw_f16.cu"),
     unit!("draw_bf16" with roles: "draw_bf16.cu"),
+    unit!("columns_f32": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_f32.cu"),
+    unit!("columns_f16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_f16.cu"),
+    unit!("columns_bf16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_bf16.cu"),
 ];
 
 /// No stage launches it: what measurements compare with.
@@ -63,8 +66,6 @@ const VERIFY: Kernel = (4, c"samedraw_verify");
 /// By the type of the logits, as the ones below.
 const ARGMAX_STREAM: [Kernel; 3] =
     [(1, c"samedraw_argmax_f32"), (1, c"samedraw_argmax_f16"), (1, c"samedraw_argmax_bf16")];
-const SELECT_TILE: [Kernel; 3] =
-    [(5, c"samedraw_select_f32"), (6, c"samedraw_select_f16"), (7, c"samedraw_select_bf16")];
 const SAMPLE_TILE: [Kernel; 3] =
     [(8, c"samedraw_sample_f32"), (9, c"samedraw_sample_f16"), (10, c"samedraw_sample_bf16")];
 const VERIFY_TILE: [Kernel; 3] =
@@ -75,7 +76,7 @@ const BLOCK: u32 = 512;
 /// Threads of a block that holds a part of a row in shared memory: a power of two.
 const TILE_BLOCK: u32 = 256;
 /// Shared memory the kernels use besides what a launch asks for, and what the card keeps, generously.
-const OTHER_SHARED: usize = 8 << 10;
+pub(super) const OTHER_SHARED: usize = 10 << 10;
 
 /// Facts of the card a launch depends on.
 #[derive(Debug, Clone, Copy)]
@@ -156,9 +157,10 @@ pub(super) fn entries(card: &Card) -> Vec<Entry> {
     let general = |(unit, entry)| Entry { unit, entry, smem: 0, cluster_block: 0 };
     let mut all: Vec<Entry> = [SELECT, ARGMAX, SAMPLE, REMAP, VERIFY].map(general).to_vec();
     all.extend(ARGMAX_STREAM.map(|(unit, entry)| Entry { unit, entry, smem: 0, cluster_block: 512 }));
+    all.extend(columns::entries(card));
     if card.clusters {
         let smem = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u32;
-        let tiles = [SELECT_TILE, SAMPLE_TILE, VERIFY_TILE].into_iter().flatten();
+        let tiles = [SAMPLE_TILE, VERIFY_TILE].into_iter().flatten();
         all.extend(tiles.map(|(unit, entry)| Entry { unit, entry, smem, cluster_block: TILE_BLOCK }));
         let smem = card.smem_per_block_optin.saturating_sub(resident::OTHER_SHARED) as u32;
         all.extend(resident::DRAW.map(|(unit, entry)| Entry { unit, entry, smem, cluster_block: resident::BLOCK }));
@@ -171,14 +173,17 @@ pub(super) fn launches(card: &Card, stage: &Stage<'_>) -> LaunchList {
     let one = match *stage {
         // Without a selection there is nothing to find: a copy, a block a row.
         Stage::Select(b) if b.columns == b.vocab => block_a_row(SELECT, b),
-        Stage::Select(b) => tile(card, &SELECT_TILE, 8, b).unwrap_or_else(|| block_a_row(SELECT, b)),
+        Stage::Select(b) => columns::select(card, b).unwrap_or_else(|| block_a_row(SELECT, b)),
         Stage::Argmax(b) if b.from_columns != 0 || card.general => block_a_row(ARGMAX, b),
         Stage::Argmax(b) => argmax_stream(card, b),
         Stage::Sample(b) => resident::draw(card, b)
+            .or_else(|| columns::sample(card, b))
             .or_else(|| tile(card, &SAMPLE_TILE, 16, b))
             .unwrap_or_else(|| block_a_row(SAMPLE, b)),
         Stage::Remap(b, _) => block_a_row(REMAP, b),
-        Stage::Verify(b, _) => tile(card, &VERIFY_TILE, 16, b).unwrap_or_else(|| block_a_row(VERIFY, b)),
+        Stage::Verify(b, _) => columns::verify(card, b)
+            .or_else(|| tile(card, &VERIFY_TILE, 16, b))
+            .unwrap_or_else(|| block_a_row(VERIFY, b)),
     };
     LaunchList { items: [Some(one), None, None] }
 }
@@ -188,7 +193,7 @@ fn block_a_row((unit, entry): Kernel, b: &RowBlock) -> Launch {
 }
 
 /// Largest cluster of the card.
-fn max_cluster(card: &Card) -> u64 {
+pub(super) fn max_cluster(card: &Card) -> u64 {
     if card.clusters { card.largest_cluster.into() } else { 1 }
 }
 

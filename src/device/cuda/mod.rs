@@ -20,6 +20,7 @@
 //! | `nvrtc`, `precompiled` | where machine code comes from |
 //! | `modules` | the loaded kernels |
 //! | `kernels` | the sources, and which launches a stage takes |
+//! | `columns` | the launches that select columns |
 //! | `resident` | the launches of clusters that stay |
 //! | `switches` | what tests force |
 //! | `launch` | one launch |
@@ -30,6 +31,7 @@
 #[doc(hidden)]
 pub mod build;
 mod calls;
+mod columns;
 mod context;
 mod driver;
 mod kernels;

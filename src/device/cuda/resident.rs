@@ -82,6 +82,7 @@ pub(super) fn scratch_bytes(card: &Card, limits: &Limits) -> usize {
     }
     // Before the kernels are loaded it is not known how many clusters the card holds: never more than this.
     let lists = |cluster: u64| u64::from(card.sms) / cluster * cluster * MAILS * cluster * MASS_WARPS;
-    let most = [4, 2].into_iter().filter_map(|bytes| shape(card, limits.vocab as u64, bytes)).map(|(c, _)| lists(c)).max();
+    let most =
+        [4, 2].into_iter().filter_map(|bytes| shape(card, limits.vocab as u64, bytes)).map(|(c, _)| lists(c)).max();
     most.map_or(0, |lists| (SCRATCH_HEAD + lists * LIST * 8) as usize)
 }

@@ -94,7 +94,16 @@ mod tests {
         ] {
             assert_eq!(Switches::parse(text), Ok(expected), "{text}");
         }
-        for text in ["fast", "cluster:3", "cluster:", "cluster:2,cluster:4", "pdl,no-pdl", "general,cluster:2", "resident,general", "PDL"] {
+        for text in [
+            "fast",
+            "cluster:3",
+            "cluster:",
+            "cluster:2,cluster:4",
+            "pdl,no-pdl",
+            "general,cluster:2",
+            "resident,general",
+            "PDL",
+        ] {
             let message = Switches::parse(text).expect_err("refused").to_string();
             assert!(message.contains(VARIABLE) && message.contains("cluster:16"), "{message}");
         }
