@@ -45,7 +45,7 @@ __device__ __noinline__ Walk walk_counts(Team& team, u32 bins, u64 wanted) {
 #pragma unroll 1
     for (u32 i = from; i < from + each && i < bins; i++) own += team_bin(team, &sh.counts[bins - 1 - i]);
     u64 before = block_scan_before(sh, own);
-    if (thread_id() == 0) sh.walk_bin = ~0ull;
+    if (thread_id() == 0) sh.walk_bin = ~0ull, sh.walk_before = sh.walk_inside = 0;
     team_barrier();
     if (before < wanted && wanted <= before + own) {
 #pragma unroll 1
@@ -86,7 +86,7 @@ __device__ __noinline__ Walk walk_masses(Team& team, u32 bins, u64 ahead, u64 li
         before += here;
     }
     u64 last = block_max(sh, best);
-    if (thread_id() == 0) sh.walk_bin = ~0ull;
+    if (thread_id() == 0) sh.walk_bin = ~0ull, sh.walk_before = sh.walk_inside = 0;
     team_barrier();
     if (last != 0 && best == last) {
         sh.walk_bin = bins - last;

@@ -43,9 +43,10 @@ struct Shared {
             u64 masses[MASS_BINS];
             u32 tokens[MASS_BINS];
         } by_mass;
-        // The first block's candidates in order, and their masses; what a block has found before it hands them over.
+        // What a block has found before it hands it over, later the masses of the first block's candidates; and those in
+        // order. Peers write the second while slow warps here still read a block's bins, which lie where the first does.
         struct {
-            u64 order[COUNT_BINS / 4], masses[COUNT_BINS / 4];
+            u64 masses[COUNT_BINS / 4], order[COUNT_BINS / 4];
         } list;
         // A block's bins of a level before it adds them to everyone's.
         struct {

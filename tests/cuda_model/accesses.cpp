@@ -10,8 +10,23 @@
 namespace model {
 namespace {
 
-// Words of device memory that were touched.
-std::unordered_map<u64, Cell> device_cells;
+// Words of device memory that were touched, by the page; the page that was touched last.
+constexpr u64 PAGE_WORDS = 1024;
+std::unordered_map<u64, std::unique_ptr<Cell[]>> device_cells;
+u64 last_page = ~0ull;
+Cell* last_cells = nullptr;
+
+Cell& device_cell(u64 word) {
+    u64 page = word / PAGE_WORDS;
+    if (page != last_page) {
+        auto& cells = device_cells[page];
+        if (!cells) cells.reset(new Cell[PAGE_WORDS]());
+        last_page = page;
+        last_cells = cells.get();
+    }
+    return last_cells[word % PAGE_WORDS];
+}
+
 // The device memory that was touched last.
 u64 device_from = 1, device_to = 0;
 
@@ -54,9 +69,11 @@ void meet(Cell& cell, Access who, bool writes, Sees sees, const Block* block, co
     for (const Access& w : cell.write)
         if ((w.bytes & who.bytes) && !(w.atomic && who.atomic) && !sees(w)) race(writes ? "writes" : "reads", "write", w, who.place, block, at, word);
     if (!writes) {
+        // In the place of an earlier one of its own warp: whoever knows of one lane nearly always knows of the others, so
+        // the places are better spent on different warps.
         Access* slot = nullptr;
         for (Access& r : cell.read) {
-            if (r.bytes == 0 || (r.author == who.author && (r.bytes & ~who.bytes) == 0)) {
+            if (r.bytes == 0 || (r.author / WARP == who.author / WARP && (r.bytes & ~who.bytes) == 0)) {
                 slot = &r;
                 break;
             }
@@ -73,11 +90,11 @@ void meet(Cell& cell, Access who, bool writes, Sees sees, const Block* block, co
     }
     Access* slot = nullptr;
     for (Access& w : cell.write) {
-        // Of additions that meet in a word each counts; the one that stays stands for those that are ordered before it.
-        if (!(w.atomic && who.atomic && !sees(w))) w.bytes &= (unsigned char)~who.bytes;
+        // The last atomic access stands for those before it, but not for the ordinary write ahead of them all.
+        if (w.atomic || !who.atomic) w.bytes &= (unsigned char)~who.bytes;
         if (w.bytes == 0 && !slot) slot = &w;
     }
-    if (!slot) slot = &cell.write[now->random.below(2)];
+    if (!slot) slot = &cell.write[now->random.below(3)];
     *slot = who;
     cell.written |= who.bytes;
 }
@@ -94,11 +111,19 @@ void each_word(u64 at, size_t bytes, F f) {
     }
 }
 
-void in_window(Block& block, const void* at, size_t bytes, bool writes, const Access& who, const Thread* thread, const Clock* known) {
-    if (block.cells.empty()) block.cells.resize(dynamic_at() / 4 + now->launch.smem / 4 + 1);
+Cell& shared_cell(Block& block, u64 word) {
+    u64 first = dynamic_at() / 4;
+    auto& cells = word < first ? block.cells : block.dynamic_cells;
+    if (word >= first) word -= first;
+    if (word >= cells.size()) cells.resize(word < first && &cells == &block.cells ? now->static_bytes / 4 + 1 : now->launch.smem / 4 + 1);
+    return cells[word];
+}
+
+// By the running thread, or by what one began earlier.
+void in_window(Block& block, const void* at, size_t bytes, bool writes, const Access& who, const Thread* thread, const Async* async) {
     u64 offset = (u64)((const unsigned char*)at - block.window);
     each_word(offset, bytes, [&](u64 word, unsigned char mask) {
-        Cell& cell = block.cells[word];
+        Cell& cell = shared_cell(block, word);
         Access one = who;
         one.bytes = mask;
         if (thread) {
@@ -108,8 +133,15 @@ void in_window(Block& block, const void* at, size_t bytes, bool writes, const Ac
             }
             meet(cell, one, writes, [&](const Access& a) { return ordered(*thread, a); }, &block, block.window + word * 4, word);
         } else {
-            // What its thread began: after everything that thread knew, or had done, then.
-            meet(cell, one, writes, [&](const Access& a) { return knows(known, a.author, a.moment); }, &block, block.window + word * 4, word);
+            if (who.atomic && (mask & ~cell.written)) {
+                std::string line = lines({who.place});
+                fail("adds to %s, which nobody has written\n  %s", name_of(&block, block.window + word * 4, word).c_str(), line.c_str());
+            }
+            // After everything that its thread knew, or had done, when it began.
+            auto sees = [&](const Access& a) {
+                return (a.author == async->by->number && a.moment <= async->moment) || knows(async->known.get(), a.author, a.moment);
+            };
+            meet(cell, one, writes, sees, &block, block.window + word * 4, word);
         }
     });
 }
@@ -129,9 +161,7 @@ void learn(Thread* thread, const ClockPtr& clock) {
 void touched(const void* at, size_t bytes, bool writes, bool atomic, u32 place) {
     Thread& thread = *self;
     auto p = (unsigned char*)at;
-    // Its own: its stack, and what it is told about itself.
     if (p >= thread.stack && p < thread.stack + STACK_BYTES) return;
-    if (p >= (unsigned char*)&thread && p < (unsigned char*)&thread + sizeof(ModelThread) && !writes) return;
     Block& block = *thread.in_block;
     Access who{thread.number, now->moment, place, 0, (unsigned char)atomic};
     if (p >= block.window && p < block.window + WINDOW) {
@@ -162,7 +192,7 @@ void touched(const void* at, size_t bytes, bool writes, bool atomic, u32 place) 
             each_word(address, bytes, [&](u64 word, unsigned char mask) {
                 Access one = who;
                 one.bytes = mask;
-                meet(device_cells[word], one, writes, [&](const Access& a) { return ordered(thread, a); }, nullptr, at, word);
+                meet(device_cell(word), one, writes, [&](const Access& a) { return ordered(thread, a); }, nullptr, at, word);
             });
             return;
         }
@@ -170,6 +200,16 @@ void touched(const void* at, size_t bytes, bool writes, bool atomic, u32 place) 
     std::string line = lines({place});
     fail("%s %zu bytes at %p, which is neither its block's shared memory nor device memory (%s)\n  %s", writes ? "writes" : "reads", bytes, at,
          describe_device((u64)at).c_str(), line.c_str());
+}
+
+void used(Block& block, const u64* at, u32 place) {
+    if (!now->checked) return;
+    const Thread& thread = *self;
+    each_word((u64)((const unsigned char*)at - block.window), 8, [&](u64 word, unsigned char mask) {
+        Access who{thread.number, now->moment, place, mask, 1};
+        auto sees = [&](const Access& a) { return ordered(thread, a) || knows(thread.set_up.get(), a.author, a.moment); };
+        meet(shared_cell(block, word), who, false, sees, &block, at, word);
+    });
 }
 
 void touched_peer(Block& peer, const void* at, size_t bytes, bool writes, bool atomic, u32 place) {
@@ -180,11 +220,12 @@ void touched_peer(Block& peer, const void* at, size_t bytes, bool writes, bool a
 void arrived(const Async& a, u32 completion, u32 phases) {
     if (!now->checked) return;
     Access who{OF_COMPLETION | completion, phases, a.place, 0, a.kind == Async::PUSH && a.how == MODEL_ADD};
-    in_window(*a.to, a.at, a.bytes, true, who, nullptr, a.known.get());
+    in_window(*a.to, a.at, a.bytes, true, who, nullptr, &a);
 }
 
 void accesses_reset() {
     device_cells.clear();
+    last_page = ~0ull;
     device_from = 1;
     device_to = 0;
 }

@@ -43,7 +43,10 @@ void finish(Block& block, Barrier& b) {
 void finish(Cluster& cluster) {
     cluster.phase++;
     cluster.arrived = 0;
-    if (now->checked) cluster.released = cluster.gathered.take();
+    if (now->checked) {
+        cluster.released = cluster.gathered.take();
+        cluster.set_up = cluster.readied.take();
+    }
     std::vector<Thread*> waiting;
     waiting.swap(cluster.waiting);
     for (Thread* thread : waiting) wake(thread);
@@ -107,6 +110,7 @@ extern "C" void model_cluster_arrive(bool release) {
     self->cluster_arrived = true;
     self->cluster_phase = cluster.phase;
     if (release) tell(cluster.gathered, self);
+    cluster.readied.add(self->readied);
     if (++cluster.arrived == cluster.alive) finish(cluster);
 }
 
@@ -119,5 +123,8 @@ extern "C" void model_cluster_wait(bool acquire) {
         cluster.waiting.push_back(self);
         sleep(AT_CLUSTER, "the cluster's barrier", 0, nullptr);
     }
-    if (acquire) learn(self, cluster.released);
+    if (acquire && now->checked) {
+        learn(self, cluster.released);
+        self->set_up = joined(self->set_up, cluster.set_up);
+    }
 }

@@ -38,6 +38,16 @@ void check_there(const Async& a, const Block& block, const char* what) {
         fail("%s by thread %u of block %u arrives at block %u (rank %u of its cluster), which has ended", what, a.by->index, a.from->number, block.number, block.rank);
 }
 
+// Work that will arrive at a completion: one that everybody concerned knows of.
+void check_ready(Block& block, const u64* at, const char* what, u32 place) {
+    if (!completion_of(block, at, what).ready)
+        fail("%s: the completion at byte %ld of block %u was not made known to the cluster and the copy engine", what, (long)((const unsigned char*)at - block.window), block.number);
+    used(block, at, place);
+}
+
+// The moment at which the running thread begins something.
+u32 began() { return now->checked ? now->moment++ : 0; }
+
 }  // namespace
 
 Completion& completion_of(Block& block, const u64* at, const char* what) {
@@ -47,14 +57,6 @@ Completion& completion_of(Block& block, const u64* at, const char* what) {
     if (*at != found->second.tag)
         fail("%s: the completion at byte %ld of block %u was written over", what, (long)((const unsigned char*)at - block.window), block.number);
     return found->second;
-}
-
-// What the running thread hands to something that it begins.
-ClockPtr handed() {
-    if (!now->checked) return nullptr;
-    Gathered all;
-    tell(all, self);
-    return all.take();
 }
 
 void check_completions(Block& block) {
@@ -100,7 +102,9 @@ void deliver(Run& run, size_t which) {
     Completion& c = completion_of(*a.to, a.completion, "bytes that arrive");
     if (now->checked) {
         arrived(a, c.number, (u32)c.phase + 1);
+        // What its thread had done and knew when it began comes with it.
         c.gathered.add(a.known);
+        c.gathered.add_thread(a.by->number, a.moment);
         c.gathered.add_completion(c.number, (u32)c.phase + 1);
     }
     count_bytes(c, -(int64_t)a.bytes);
@@ -113,6 +117,7 @@ using namespace model;
 extern "C" {
 
 void model_completion_init(const uint64_t* at, unsigned arrivals) {
+    u32 here = place_of(__builtin_return_address(0));
     static u64 tags = 0;
     Block& block = *self->in_block;
     if (!in_shared(block, at, 8)) fail("a completion at %p, which is not this block's shared memory", (const void*)at);
@@ -125,8 +130,20 @@ void model_completion_init(const uint64_t* at, unsigned arrivals) {
     c.tag = 0x6d62617200000000ull | ++tags;
     c.arrivals = c.pending = arrivals;
     c.number = ++now->completions;
+    c.by = self;
     *c.at = c.tag;
+    if (now->checked) touched(at, 8, true, false, here);
     block.completions[at] = c;
+}
+
+void model_completions_ready() {
+    for (auto& [at, c] : self->in_block->completions)
+        if (c.by == self) c.ready = true;
+    if (!now->checked) return;
+    Gathered all;
+    all.add(self->readied);
+    all.add_thread(self->number, now->moment++);
+    self->readied = all.take();
 }
 
 void model_completion_invalidate(const uint64_t* at) {
@@ -143,6 +160,7 @@ void model_completion_arrive(int rank, const uint64_t* at, unsigned bytes, unsig
         if (block->alive == 0) fail("an arrival at block %d of the cluster, which has ended", rank);
     }
     Completion& c = completion_of(*block, there, "an arrival");
+    used(*block, there, place_of(__builtin_return_address(0)));
     if (arrivals > c.pending) fail("%u arrivals at a completion that waits for %u in phase %llu", arrivals, c.pending, (unsigned long long)c.phase);
     c.bytes += bytes;
     c.pending -= arrivals;
@@ -154,6 +172,7 @@ void model_completion_arrive(int rank, const uint64_t* at, unsigned bytes, unsig
 bool model_completion_test(const uint64_t* at, unsigned parity) {
     yield();
     Completion& c = completion_of(*self->in_block, at, "a test");
+    used(*self->in_block, at, place_of(__builtin_return_address(0)));
     if ((c.phase & 1) == (parity & 1)) return false;
     learn(self, c.released);
     return true;
@@ -162,6 +181,7 @@ bool model_completion_test(const uint64_t* at, unsigned parity) {
 void model_completion_wait(const uint64_t* at, unsigned parity) {
     if (parity > 1) fail("a wait for parity %u", parity);
     Completion& c = completion_of(*self->in_block, at, "a wait");
+    used(*self->in_block, at, place_of(__builtin_return_address(0)));
     if ((c.phase & 1) != parity) return learn(self, c.released);
     c.waiting.push_back(self);
     sleep(AT_COMPLETION, "a wait for the completion at byte", parity, at);
@@ -177,8 +197,8 @@ void model_push(unsigned rank, const void* at, uint64_t value, unsigned bytes, M
     unsigned char* there = at_peer(rank, at, bytes, "a push", &peer);
     const u64* remote = (const u64*)at_peer(rank, completion, 8, "a push's completion", &same);
     if (peer->alive == 0) fail("a push to block %u of the cluster, which has ended", rank);
-    completion_of(*peer, remote, "a push");
-    now->flying.push_back(Async{Async::PUSH, self->in_block, peer, self, there, nullptr, value, bytes, how, remote, handed(), now->moment, here});
+    check_ready(*peer, remote, "a push", here);
+    now->flying.push_back(Async{Async::PUSH, self->in_block, peer, self, there, nullptr, value, bytes, how, remote, self->known, began(), here});
 }
 
 void model_bulk_copy(void* to, uint64_t from, unsigned bytes, const uint64_t* completion) {
@@ -188,10 +208,10 @@ void model_bulk_copy(void* to, uint64_t from, unsigned bytes, const uint64_t* co
         fail("a bulk copy of %u bytes from %#llx to %p: all three must be multiples of 16", bytes, (unsigned long long)from, to);
     if (!in_shared(block, to, bytes)) fail("a bulk copy of %u bytes to %p, which is not this block's shared memory", bytes, to);
     if (!in_device_memory(from, bytes)) fail("a bulk copy of %u bytes from %#llx: %s", bytes, (unsigned long long)from, describe_device(from).c_str());
-    completion_of(block, completion, "a bulk copy");
+    check_ready(block, completion, "a bulk copy", here);
     memset(to, 0xce, bytes);
     block.in_flight++;
-    now->flying.push_back(Async{Async::COPY_IN, &block, &block, self, (unsigned char*)to, (const unsigned char*)from, 0, bytes, MODEL_STORE, completion, handed(), now->moment, here});
+    now->flying.push_back(Async{Async::COPY_IN, &block, &block, self, (unsigned char*)to, (const unsigned char*)from, 0, bytes, MODEL_STORE, completion, self->known, began(), here});
 }
 
 void model_bulk_to_peer(unsigned rank, const void* to, const void* from, unsigned bytes, const uint64_t* completion) {
@@ -203,10 +223,10 @@ void model_bulk_to_peer(unsigned rank, const void* to, const void* from, unsigne
     unsigned char* there = at_peer(rank, to, 16, "a bulk copy", &peer);
     const u64* remote = (const u64*)at_peer(rank, completion, 8, "a bulk copy's completion", &same);
     if (peer->alive == 0) fail("a bulk copy to block %u of the cluster, which has ended", rank);
-    completion_of(*peer, remote, "a bulk copy");
+    check_ready(*peer, remote, "a bulk copy", here);
     memset(there, 0xce, bytes);
     block.in_flight++;
     peer->in_flight++;
-    now->flying.push_back(Async{Async::COPY_TO_PEER, &block, peer, self, there, (const unsigned char*)from, 0, bytes, MODEL_STORE, remote, handed(), now->moment, here});
+    now->flying.push_back(Async{Async::COPY_TO_PEER, &block, peer, self, there, (const unsigned char*)from, 0, bytes, MODEL_STORE, remote, self->known, began(), here});
 }
 }

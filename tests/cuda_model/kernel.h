@@ -23,15 +23,26 @@ static const ModelThread* model_self;
 extern "C" __attribute__((visibility("default"))) const ModelThread** const model_self_place;
 const ModelThread** const model_self_place = &model_self;
 
-#define threadIdx (model_self->thread)
-#define blockIdx (model_self->block)
-#define blockDim (model_self->block_dim)
-#define gridDim (model_self->grid_dim)
+// A thread's own numbers never change, so the compiler may ask once.
+#define MODEL_OWN(type, name, field) \
+    MODEL_UNREPORTED __attribute__((noinline, const, unused)) static type name() { return model_self->field; }
+MODEL_OWN(ModelDim, model_thread_index, thread)
+MODEL_OWN(ModelDim, model_block_index, block)
+MODEL_OWN(ModelDim, model_block_dim, block_dim)
+MODEL_OWN(ModelDim, model_grid_dim, grid_dim)
+MODEL_OWN(unsigned, model_cluster_rank, cluster_rank)
+MODEL_OWN(unsigned, model_cluster_size, cluster_size)
+MODEL_OWN(unsigned, model_cluster_number, cluster_number)
+#define threadIdx (model_thread_index())
+#define blockIdx (model_block_index())
+#define blockDim (model_block_dim())
+#define gridDim (model_grid_dim())
 constexpr int warpSize = 32;
 
-// Where a pointer leads is a hint to the real compiler.
-#define __isShared(at) true
+// What a compiler for a GPU is told to believe.
 #define __builtin_assume(x) ((void)0)
+#define __isShared(x) true
+#define __isGlobal(x) true
 
 template <class T>
 struct model_kernel;

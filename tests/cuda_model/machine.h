@@ -34,11 +34,6 @@ __device__ __forceinline__ u32 max_or_nan_f16x2(u32 a, u32 b) {
     return model_max_or_nan_16(a & 0xffff, b & 0xffff, 0x7c00) | model_max_or_nan_16(a >> 16, b >> 16, 0x7c00) << 16;
 }
 
-__device__ __forceinline__ void named_barrier(u32 id, u32 threads) { model_barrier(MODEL_BARRIER, id, threads, 0); }
-__device__ __forceinline__ bool named_any(u32 id, u32 threads, bool x) {
-    return model_barrier(MODEL_BARRIER_OR, id, threads, x) != 0;
-}
-
 __device__ __forceinline__ u32 dynamic_shared_bytes() { return model_dynamic_shared_bytes(); }
 
 __device__ __forceinline__ u32 afresh(u32 x) { return x; }
@@ -51,11 +46,15 @@ __device__ __forceinline__ void wait_for_inputs() {
 
 __device__ __forceinline__ void allow_next_launch() {}
 
-#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void named_barrier(u32 id, u32 threads) { model_barrier(MODEL_BARRIER, id, threads, 0); }
+__device__ __forceinline__ bool named_any(u32 id, u32 threads, bool x) {
+    return model_barrier(MODEL_BARRIER_OR, id, threads, x ? 1 : 0) != 0;
+}
 
 __device__ __forceinline__ u32 shared_address(const void* at) { return model_shared_address(at); }
-
 __device__ __forceinline__ void shared_add(u32 address, u32 x) { atomicAdd((u32*)model_shared_at(address), x); }
+
+#if __CUDA_ARCH__ >= 900
 
 __device__ __forceinline__ void completion_init(u64* at, u32 arrivals = 1) { model_completion_init((uint64_t*)at, arrivals); }
 __device__ __forceinline__ void completion_invalidate(u64* at) { model_completion_invalidate((uint64_t*)at); }
@@ -76,10 +75,10 @@ __device__ __forceinline__ bool completion_test(u64* at, u32 parity = 0) {
 }
 __device__ __forceinline__ void completion_wait(u64* at, u32 parity = 0) { model_completion_wait((uint64_t*)at, parity); }
 
-__device__ __forceinline__ u32 cluster_rank() { return model_self->cluster_rank; }
-__device__ __forceinline__ u32 cluster_size() { return model_self->cluster_size; }
-__device__ __forceinline__ u32 cluster_number() { return model_self->cluster_number; }
-__device__ __forceinline__ u32 cluster_count() { return model_self->grid_dim.x / model_self->cluster_size; }
+__device__ __forceinline__ u32 cluster_rank() { return model_cluster_rank(); }
+__device__ __forceinline__ u32 cluster_size() { return model_cluster_size(); }
+__device__ __forceinline__ u32 cluster_number() { return model_cluster_number(); }
+__device__ __forceinline__ u32 cluster_count() { return gridDim.x / model_cluster_size(); }
 
 __device__ __forceinline__ void cluster_started() {
     __syncwarp();
@@ -112,7 +111,7 @@ __device__ __forceinline__ void push_add(u32 to, const u32* at, u32 x, const u64
 
 __device__ __forceinline__ u32 reserve(u32 of, const u32* counter, u32 n) { return (u32)model_peer_add(of, counter, 4, n); }
 
-__device__ __forceinline__ void completions_ready() {}
+__device__ __forceinline__ void completions_ready() { model_completions_ready(); }
 __device__ __forceinline__ void yield_to_copies() {}
 
 template <class T>
@@ -133,8 +132,7 @@ __device__ __forceinline__ void push_copy(u32 to, const void* at, u32 bytes, con
     model_bulk_to_peer(to, at, at, bytes, (const uint64_t*)completion);
 }
 
-// Named barriers: all `threads` of them, or an arrival that does not wait.
-__device__ __forceinline__ void barrier_sync(u32 id, u32 threads) { model_barrier(MODEL_BARRIER, id, threads, 0); }
-__device__ __forceinline__ void barrier_arrive(u32 id, u32 threads) { model_barrier(MODEL_BARRIER_ARRIVE, id, threads, 0); }
+// An arrival at a named barrier that does not wait.
+__device__ __forceinline__ void named_arrive(u32 id, u32 threads) { model_barrier(MODEL_BARRIER_ARRIVE, id, threads, 0); }
 
 #endif

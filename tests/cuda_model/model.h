@@ -49,6 +49,8 @@ struct Thread : ModelThread {
     // What it knows of the others; what its last fence will tell them by an atomic operation, and what its next fence
     // makes known of what such operations said.
     ClockPtr known, fenced, heard;
+    // What its fence for completions it set up lets the cluster know at the next barrier; what it knows of others' so.
+    ClockPtr readied, set_up;
 };
 
 // A collective some of whose lanes have arrived.
@@ -81,6 +83,8 @@ struct Barrier {
 struct Completion {
     u64* at;
     u64 tag;
+    Thread* by;
+    bool ready;
     u32 arrivals, pending;
     int64_t bytes = 0;
     u64 phase = 0;
@@ -100,7 +104,7 @@ struct Access {
 };
 
 struct Cell {
-    Access write[2], read[4];
+    Access write[3], read[4];
     unsigned char written = 0;
 };
 
@@ -113,7 +117,7 @@ struct Block {
     Barrier barriers[16];
     std::map<const u64*, Completion> completions;
     // Who wrote and read each word of the window.
-    std::vector<Cell> cells;
+    std::vector<Cell> cells, dynamic_cells;
     // Asynchronous work into or out of this block's memory that has not been done.
     u32 in_flight = 0;
 };
@@ -141,8 +145,8 @@ struct Cluster {
     u64 phase = 0;
     u32 arrived = 0;
     std::vector<Thread*> waiting;
-    Gathered gathered;
-    ClockPtr released;
+    Gathered gathered, readied;
+    ClockPtr released, set_up;
 };
 
 struct Site {
@@ -208,6 +212,8 @@ struct Run {
     std::vector<Site> sites;
     size_t static_bytes = 0;
     std::string report;
+    // Turns given, and given since a thread last ended.
+    u64 turns = 0, idle_turns = 0;
     // Whether accesses are reported; the moment, and how many completions there were.
     bool checked = false;
     u32 moment = 1, completions = 0;
@@ -246,6 +252,8 @@ void accesses_reset();
 // Knowledge handed on, where accesses are checked; see clock.h.
 void tell(Gathered& to, Thread* thread);
 void learn(Thread* thread, const ClockPtr& clock);
+// The running thread uses a completion: after it was set up.
+void used(Block& block, const u64* at, u32 place);
 // An access by the running thread, or by what it began earlier.
 void touched(const void* at, size_t bytes, bool writes, bool atomic, u32 place);
 void touched_peer(Block& peer, const void* at, size_t bytes, bool writes, bool atomic, u32 place);

@@ -64,7 +64,7 @@ std::string with_files(std::string text, std::string* wrong) {
         *wrong = "the kernels were not built with cuda/machine.cuh as it is now";
         return text;
     }
-    text.replace(at, machine.size(), "#include \"machine.h\"\n");
+    text.replace(at, machine.size(), "#include \"machine.h\"\n#line 1 \"kernel\"\n");
     FILE* list = popen(("ls " + folder).c_str(), "r");
     char name[256];
     while (list && fgets(name, sizeof name, list)) {

@@ -41,20 +41,14 @@ fn maxima_and_directed_sums_are_ieee() {
                 _ => f32::max(a, b),
             };
             let or_nan = if a.is_nan() || b.is_nan() { f32::NAN } else { largest };
-            // The sum is exact in f64 for these values, but for the largest and the smallest together.
-            let exact = f64::from(a) + f64::from(b);
-            let nearest = a + b;
-            let down = match nearest.is_finite() || nearest == f32::INFINITY {
-                true if f64::from(nearest) > exact => f32::next_down(nearest),
-                true if exact == 0.0 && a.is_sign_negative() != b.is_sign_negative() => -0.0,
-                true if exact == f64::from(nearest)
-                    && a.abs() > 1e38
-                    && b != 0.0
-                    && b.is_sign_negative()
-                    && b.abs() < 1e38 =>
-                {
-                    f32::next_down(nearest)
-                }
+            // The exact sum is `sum + rest`, both f64.
+            let (wide_a, wide_b, nearest) = (f64::from(a), f64::from(b), a + b);
+            let sum = wide_a + wide_b;
+            let back = sum - wide_a;
+            let rest = (wide_a - (sum - back)) + (wide_b - back);
+            let down = match f64::from(nearest) {
+                above if above > sum || (above == sum && rest < 0.0) => f32::next_down(nearest),
+                0.0 if sum == 0.0 && (a.is_sign_negative() || b.is_sign_negative()) => -0.0,
                 _ => nearest,
             };
             for (which, (want, got)) in [or_nan, largest, down, nearest].into_iter().zip(got).enumerate() {

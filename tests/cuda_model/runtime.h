@@ -70,6 +70,8 @@ void model_peer_store(unsigned rank, const void* at, unsigned bytes, uint64_t va
 uint64_t model_peer_add(unsigned rank, const void* at, unsigned bytes, uint64_t value);
 
 void model_completion_init(const uint64_t* at, unsigned arrivals);
+// Those that this thread has set up become known to the cluster and to the copy engine.
+void model_completions_ready();
 void model_completion_invalidate(const uint64_t* at);
 // Adds `bytes` to what the phase waits for, then arrives `arrivals` times. `rank`: of this cluster's block, -1 = own.
 void model_completion_arrive(int rank, const uint64_t* at, unsigned bytes, unsigned arrivals);

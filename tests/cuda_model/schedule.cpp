@@ -27,6 +27,9 @@ u64 setting(const char* name, u64 otherwise) {
 
 enum Policy { AT_RANDOM, BY_PRIORITY, ONE_BEHIND, BLOCKS_APART, POLICIES };
 
+// Turns after which everybody gets a chance, and after which nobody is thought to come to an end.
+constexpr u64 FAIR = 1 << 14, ENDLESS = 1 << 27;
+
 // Most threads that are alive at a time, where a cluster does not have more.
 constexpr u32 MOST_THREADS = 4096;
 
@@ -34,6 +37,7 @@ void body() {
     now->launch.entry(now->launch.params);
     Thread* thread = self;
     thread->wait = EXITED;
+    now->idle_turns = 0;
     Block* block = thread->in_block;
     block->alive--;
     block->cluster->alive--;
@@ -146,8 +150,9 @@ void run_warp(Run& run, Warp* warp) {
 std::string header() {
     const Launch& l = now->launch;
     char text[512];
-    snprintf(text, sizeof text, "cuda model: kernel %s, grid %ux%ux%u, block %ux%ux%u, cluster %u, %u bytes dynamic shared memory, schedule %llu: ",
-             l.kernel, l.grid.x, l.grid.y, l.grid.z, l.block.x, l.block.y, l.block.z, l.cluster, l.smem, (unsigned long long)now->seed);
+    static const char* const policies[POLICIES] = {"at random", "by priority", "one warp behind", "blocks apart"};
+    snprintf(text, sizeof text, "cuda model: kernel %s, grid %ux%ux%u, block %ux%ux%u, cluster %u, %u bytes dynamic shared memory, schedule %llu (%s): ",
+             l.kernel, l.grid.x, l.grid.y, l.grid.z, l.block.x, l.block.y, l.block.z, l.cluster, l.smem, (unsigned long long)now->seed, policies[now->policy]);
     return text;
 }
 
@@ -162,7 +167,7 @@ std::string deadlock() {
                     exited++;
                     continue;
                 }
-                char number[64] = "";
+                char number[200] = "";
                 if (thread.wait == IN_WARP) snprintf(number, sizeof number, " with mask %08x", thread.what_number);
                 if (thread.wait == AT_BARRIER) snprintf(number, sizeof number, " %u", thread.what_number);
                 if (thread.wait == AT_COMPLETION) {
@@ -219,7 +224,14 @@ void loop(Run& run) {
             lot_of[run.resident.back().get()] = lot;
         }
         if (run.resident.empty()) return;
-        bool late = run.eagerness == 0 ? run.ready.empty() : run.ready.empty() || run.random.one_in(run.eagerness);
+        // Whoever looks again and again for what others must do first does not keep them from it for ever.
+        if (++run.turns % FAIR == 0)
+            for (Warp* warp : run.ready) warp->priority = priority_of(run, *warp);
+        if (++run.idle_turns == ENDLESS) {
+            run.report = header() + "no thread has come to its end for a long time";
+            return;
+        }
+        bool late = run.turns % FAIR == 0 ? true : run.eagerness == 0 ? run.ready.empty() : run.ready.empty() || run.random.one_in(run.eagerness);
         if (late && !run.flying.empty()) {
             deliver(run, run.random.below((u32)run.flying.size()));
             if (!run.report.empty()) return;
@@ -331,6 +343,7 @@ std::string run(const Launch& launch) {
     // Blocks mostly start in their order, but nobody says so.
     if (run.random.one_in(2))
         for (u32 i = clusters; i > 1; i--) std::swap(run.to_come[i - 1], run.to_come[run.random.below(i)]);
+    if (setting("SAMEDRAW_MODEL_LOG", 0) != 0) fprintf(stderr, "%s\n", header().c_str());
     try {
         loop(run);
     } catch (const Failed&) {

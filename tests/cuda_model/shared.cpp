@@ -144,7 +144,7 @@ unsigned model_shared_address(const void* at) {
 
 void* model_shared_at(unsigned address) {
     unsigned char* at = self->in_block->window + address;
-    if (!in_shared(*self->in_block, at, 4)) fail("address %u, which is not in this block's shared memory", address);
+    if (!in_shared(*self->in_block, at, 1)) fail("a shared address of %u, which is none of this block's", address);
     return at;
 }
 
