@@ -50,7 +50,7 @@ constexpr u32 OCTAVES = 32;
 // Words an octave's sum is spread over, so that neighbouring lanes seldom meet.
 constexpr u32 SPREAD = 8;
 // Tokens a lane of the mass warps can list.
-constexpr u32 LANE_LIST = 24;
+constexpr u32 LANE_LIST = 20;
 // Rows whose octaves are added up at a time.
 constexpr u32 WEIGHINGS = 4;
 
@@ -270,13 +270,11 @@ struct Collector {
     template <class C>
     __device__ __forceinline__ void see(const C& copy, u32 place, const float* x) const {
         if (fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3])) < lowest) return;
-#pragma unroll 1
         for (u32 e = 0; e < 4; e++) {
-            float y = copy.value(place + e);
             u32 index = place + e - copy.lead;
-            if (!(y >= lowest) || index >= copy.len) continue;
+            if (!(x[e] >= lowest) || index >= copy.len) continue;
             u32 at = atomicAdd(count, 1u);
-            if (at < BLOCK_CANDIDATES) found[at] = (u64)key_of(y) << 32 | ~index;
+            if (at < BLOCK_CANDIDATES) found[at] = (u64)key_of(x[e]) << 32 | ~index;
         }
     }
 };
@@ -450,6 +448,9 @@ __device__ __forceinline__ void list_above(const RowBlock& b, Pipe& pipe, unsign
 // lies above the value that its masses have shown.
 template <u32 DTYPE>
 __device__ __noinline__ void sum_up(const RowBlock& b, Pipe& pipe, unsigned char* memory, const Rows& rows) {
+    // A function that is called has lost sight of where its references lead.
+    __builtin_assume(__isShared(&pipe));
+    __builtin_assume(__isShared(&rows));
     u32 warp = (threadIdx.x - FIRST_MASS) / 32;
     cluster_wait_started();
     Turn turn = {0, 0, 0, 0, MINUS_INF, 0, ROAD_ANY};

@@ -236,6 +236,10 @@ fn tile(card: &Card, kernels: &[Kernel; 3], few: u64, b: &RowBlock) -> Option<La
     while cluster < max_cluster(card) && tile_bytes(b.vocab, bytes, cluster) > room {
         cluster *= 2;
     }
+    // What the blocks of a cluster push to each other is no instruction for a block without one.
+    if cluster == 1 {
+        return None;
+    }
     let smem = tile_bytes(b.vocab, bytes, cluster);
     (smem <= room && rows * cluster <= i32::MAX as u64).then(|| Launch {
         unit,

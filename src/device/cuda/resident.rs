@@ -10,7 +10,7 @@ pub(super) const DRAW: [Kernel; 3] =
 /// Threads of a block, as `ALL_ROLES` in `roles.cuh`.
 pub(super) const BLOCK: u32 = 640;
 /// Shared memory of a block besides what a launch asks for, rounded up.
-pub(super) const OTHER_SHARED: usize = 39 << 10;
+pub(super) const OTHER_SHARED: usize = 36 << 10;
 
 /// Warps that a row's part of a block is cut for, slots a block has at most and is worth having at least, mails of a lead,
 /// and tokens of a list: as in `pipe.cuh`.
