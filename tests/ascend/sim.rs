@@ -23,10 +23,17 @@ fn source_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ascend_sim")
 }
 
+/// The headers kernels are compiled with.
+fn model_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ascend_model")
+}
+
 /// A folder of this test program's own, whose name changes with the simulator's sources.
 pub fn folder() -> PathBuf {
     let mut hasher = DefaultHasher::new();
-    let mut files: Vec<PathBuf> = fs::read_dir(source_folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let folders = [source_folder(), model_folder().join("model")];
+    let files = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = files.collect();
     files
         .extend(["acl_abi.h", "aclrtc_abi.h"].map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("ffi").join(name)));
     files.sort();
@@ -47,7 +54,7 @@ pub fn compiler(sanitizer: &str) -> Command {
     if !sanitizer.is_empty() {
         build.flag(format!("-fsanitize={sanitizer}"));
     }
-    build.define("ASCEND_SIM_DIR", format!("\"{}\"", source_folder().display()).as_str());
+    build.define("ASCEND_MODEL_DIR", format!("\"{}\"", model_folder().display()).as_str());
     build.get_compiler().to_command()
 }
 

@@ -45,8 +45,8 @@ std::string with_entries(const std::string &source) {
         size_t start = source.find("void ", at), end = source.find('(', at);
         if (start == std::string::npos || end == std::string::npos || start > end) continue;
         const std::string name = source.substr(start + 5, end - start - 5);
-        text += "extern \"C\" __attribute__((visibility(\"default\"))) const ascend_sim::Entry ascend_sim_entry_" + name +
-                " = ascend_sim::entry<" + name + ">();\n";
+        text += "extern \"C\" __attribute__((visibility(\"default\"))) const ascend_model::Entry ascend_sim_entry_" + name +
+                " = ascend_model::entry<" + name + ">();\n";
     }
     return text;
 }
@@ -59,7 +59,7 @@ int compile(Program &program) {
     // ASCEND_SIM_CXXFLAGS: what the simulator itself was sanitized with.
     const char *compiler = std::getenv("CXX");
     const std::string command = std::string(compiler ? compiler : "g++") +
-                                " -std=c++17 -O1 -shared -fPIC -fvisibility=hidden -I" ASCEND_SIM_DIR " " +
+                                " -std=c++17 -O2 -shared -fPIC -fvisibility=hidden -I" ASCEND_MODEL_DIR " " +
                                 sim::setting("CXXFLAGS", "") + " -o " + object + " " + source + " > " + log + " 2>&1";
     const bool done = std::system(command.c_str()) == 0;
     program.log = read_file(log);
