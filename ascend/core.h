@@ -110,29 +110,36 @@ class Core {
         AscendC::ReduceMax(reduced, x, reduced[64], static_cast<i32>(n), false);
         done();
         vector_to_scalar();
-        return bits_of(reduced.GetValue(0));
+        const u32 bits = bits_of(reduced.GetValue(0));
+        scalar_to_vector();
+        return bits;
     }
 
-    // Sums of n elements each, n a power of two of at least 16, as 8 partial sums that the scalar unit may read.
-    __aicore__ inline void fold(const Ints& high, const Ints& low, u32 from, u32 n) const {
-        u32 half = n / 2;
+    // Sums of n elements each, n a power of two of at least 16, as 8 partial sums that the scalar unit may read; where
+    // in `sums` they are.
+    __aicore__ inline u32 fold(const Ints& high, const Ints& low, u32 from, u32 n) const {
+        u32 half = n / 2, at = 0;
         add(sums[0], high[from], high[from + half], half);
         add(sums[1], low[from], low[from + half], half);
         while (half > 8) {
             half /= 2;
-            add(sums[0], sums[0], sums[0][half], half);
-            add(sums[1], sums[1], sums[1][half], half);
+            // A repeat's operands are the same or apart: what is shorter than a repeat moves on.
+            const u32 to = half >= REPEAT ? at : (at + 128) % 384;
+            add(sums[0][to], sums[0][at], sums[0][at + half], half);
+            add(sums[1][to], sums[1][at], sums[1][at + half], half);
+            at = to;
         }
         vector_to_scalar();
+        return at;
     }
 
     // The mass that n elements have in their two halves of 20 bits. A lane adds up no more than 2^8 times 2^20.
     __aicore__ inline u64 sum(const Ints& high, const Ints& low, u32 from, u32 n) const {
-        fold(high, low, from, n);
+        const u32 at = fold(high, low, from, n);
         u64 upper = 0, lower = 0;
         for (u32 i = 0; i < 8; i++) {
-            upper += static_cast<u32>(sums[0].GetValue(i));
-            lower += static_cast<u32>(sums[1].GetValue(i));
+            upper += static_cast<u32>(sums[0].GetValue(at + i));
+            lower += static_cast<u32>(sums[1].GetValue(at + i));
         }
         scalar_to_vector();
         return (upper << 20) + lower;

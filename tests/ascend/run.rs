@@ -18,8 +18,9 @@ const ENTRIES: [&std::ffi::CStr; 1] = [c"copy_add"];
 
 /// The source of the trivial kernel, put together as those of a stage are.
 pub fn source() -> String {
-    let shared: String = sources("dav-2201").unwrap().iter().flat_map(|(_, text)| [*text, "\n"]).collect();
-    shared + include_str!("copy_add.asc")
+    let sources = sources("dav-2201").unwrap();
+    let (_, blocks) = sources.iter().find(|(name, _)| *name == "abi.h").unwrap();
+    [*blocks, include_str!("copy_add.asc")].join("\n")
 }
 
 pub fn load(device: &AscendDevice) -> Result<Kernel> {
