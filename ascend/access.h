@@ -45,6 +45,11 @@ __aicore__ inline Params keep_all() {
     return Params{bits_of(SD_LOG2_E), MINUS_INF_BITS, SD_TOP_P_OFF, SD_TOP_K_OFF, 0, false};
 }
 
+// The smallest exponent that parameters keep, as bits; -inf is never kept.
+__aicore__ inline u32 lowest_of(const Params& params) {
+    return params.min_exponent == MINUS_INF_BITS ? LOWEST_BITS : params.min_exponent;
+}
+
 // Address of the first of the logits of a row.
 __aicore__ inline u64 logits_at(const RowBlock& b, u64 row) {
     return b.logits + row * b.logits_stride * (b.logits_dtype == SD_DTYPE_F32 ? 4 : 2);

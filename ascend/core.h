@@ -63,7 +63,7 @@ class Core {
         for (u32 i = 0; i < TEMPORARIES; i++) temporary[i] = area[i * TILE];
         tile = take<float>(at, PREFIXED);
         tile_ids = take<i32>(at, PREFIXED);
-        places = take<float>(at, TILE);
+        places = take<float>(at, PREFIXED);
         sums[0] = take<i32>(at, TILE / 2);
         sums[1] = take<i32>(at, TILE / 2);
         tile_masses = take<u32>(at, 2 * REMEMBERED);
@@ -75,7 +75,7 @@ class Core {
         reduced = take<float>(at, 128);
         inputs = take<u32>(at, SLOTS * 8);
         outputs = take<u32>(at, SLOTS * 8);
-        count_up(places, 0.0f, TILE);
+        count_up(places, 0.0f, PREFIXED);
         fill(tile, float_of(MINUS_INF_BITS), PREFIXED);
         fill(tile_ids, 0, PREFIXED);
     }
@@ -167,7 +167,7 @@ class Core {
   private:
     AscendC::TBuf<AscendC::TPosition::VECOUT> memory;
 
-    static constexpr u32 BYTES = 4 * (2 * LIST + TEMPORARIES * TILE + 2 * PREFIXED + TILE + TILE + 4 * REMEMBERED) +
+    static constexpr u32 BYTES = 4 * (2 * LIST + TEMPORARIES * TILE + 3 * PREFIXED + TILE + 4 * REMEMBERED) +
                                  3 * 320 + LIST / 8 + 4 * (128 + 2 * SLOTS * 8);
     static_assert(BYTES + 2 * (TILE * 4 + 512) <= 184 * 1024 - 256, "the unified buffer that a kernel may use");
 

@@ -10,6 +10,9 @@ struct Cut {
 
 constexpr u32 LOWEST_KEY = 0x007fffffu; // of -inf
 
+// A cut at the key of a value: the one below that of 0 stands for it too, as that of -0 would.
+__aicore__ inline Cut cut_at(u32 key, u32 places) { return Cut{key == 0x7fffffffu ? 0x80000000u : key, places}; }
+
 __aicore__ inline Cut everything(const Source& row) { return Cut{LOWEST_KEY, row.length}; }
 
 __aicore__ inline Cut shorter(const Cut& a, const Cut& b) {
@@ -78,7 +81,7 @@ __aicore__ inline Cut cut_by_count(const Core& core, Source& row, u32 max, u64 n
     while (low < high) {
         const u32 middle = low + (high - low + 1) / 2;
         const u32 count = count_within(core, row, Cut{middle, row.length});
-        if (count == n) return Cut{middle, row.length};
+        if (count == n) return cut_at(middle, row.length);
         if (count > n) {
             low = middle;
         } else {
@@ -86,7 +89,7 @@ __aicore__ inline Cut cut_by_count(const Core& core, Source& row, u32 max, u64 n
             above = count;
         }
     }
-    return Cut{low, nth_tie(core, row, low, static_cast<u32>(n) - above) + 1};
+    return cut_at(low, nth_tie(core, row, low, static_cast<u32>(n) - above) + 1);
 }
 
 // The mass of the current tile's elements whose bit is set, `t` being their exponents; its halves are left in the
@@ -100,39 +103,67 @@ __aicore__ inline u64 weigh(const Core& core, const Bits& bits, const Floats& t,
     return core.sum(high, low, 0, size);
 }
 
-// The mass of the tokens within a prefix.
-__aicore__ inline u64 mass_within(const Core& core, Source& row, const Weight& weight, const Cut& cut) {
-    u64 mass = 0;
+// Mass and number of the tokens within a prefix.
+struct Amount {
+    u64 mass;
+    u32 count;
+};
+
+__aicore__ inline Amount amount_within(const Core& core, Source& row, const Weight& weight, const Cut& cut) {
+    Amount amount{0, 0};
     row.start();
     while (row.next()) {
         exponents(core.temporary[0], row.x, weight, core.also, row.size);
         within(core, core.kept, row, cut);
-        mass += weigh(core, core.kept, core.temporary[0], row.size);
+        amount.count += core.count(core.kept, row.size);
+        amount.mass += weigh(core, core.kept, core.temporary[0], row.size);
     }
-    return mass;
+    return amount;
+}
+
+__aicore__ inline u64 mass_within(const Core& core, Source& row, const Weight& weight, const Cut& cut) {
+    return amount_within(core, row, weight, cut).mass;
+}
+
+// The largest key of a row's tokens that is no larger than `key`.
+__aicore__ inline u32 largest_key_to(const Core& core, Source& row, u32 key) {
+    u32 found = LOWEST_KEY;
+    const Floats& x = core.temporary[0];
+    row.start();
+    while (row.next()) {
+        compare(core.kept, row.x, float_of(bits_of_key(key)), AscendC::CMPMODE::LE, row.size);
+        select(x, core.kept, row.x, float_of(MINUS_INF_BITS), row.size);
+        const u32 largest = key_of(core.largest(x, row.size));
+        if (largest > found) found = largest;
+    }
+    return found;
 }
 
 // The tokens whose preceding mass is at most `limit`, which is less than the mass of the row.
 __aicore__ inline Cut cut_by_mass(const Core& core, Source& row, const Weight& weight, u64 limit) {
-    // The mass above `low` is more than the limit, that above `high` is not: it is `before`.
-    u32 low = LOWEST_KEY, high = key_of(weight.max);
+    // The mass above `low` is more than the limit, that above `high` is not: it is `before`. `above_low` and `above` count
+    // those tokens.
+    u32 low = LOWEST_KEY, high = key_of(weight.max), above_low = row.length, above = 0;
     u64 before = 0;
-    while (high - low > 1) {
+    while (high - low > 1 && above_low - above > 1) {
         const u32 middle = low + (high - low) / 2;
-        const u64 mass = mass_within(core, row, weight, Cut{middle, 0});
-        if (mass > limit) {
+        const Amount amount = amount_within(core, row, weight, Cut{middle, 0});
+        if (amount.mass > limit) {
             low = middle;
+            above_low = amount.count;
         } else {
             high = middle;
-            before = mass;
+            before = amount.mass;
+            above = amount.count;
         }
     }
+    // Between the two there is one token left, or one key.
+    if (above_low - above == 1) return cut_at(largest_key_to(core, row, high), row.length);
     // All that have the last key have one mass.
-    const u32 above = count_within(core, row, Cut{high, 0}), with = count_within(core, row, Cut{high, row.length});
+    const u32 ties = count_within(core, row, Cut{high, row.length}) - above;
     const u64 each = mass_of(core, bits_of_key(high), weight), more = each == 0 ? ~0ull : (limit - before) / each;
-    if (more >= with - above) return Cut{high, row.length};
-    const u32 ties = static_cast<u32>(more) + 1;
-    return ties == with - above ? Cut{high, row.length} : Cut{high, nth_tie(core, row, high, ties) + 1};
+    if (more >= ties - 1) return cut_at(high, row.length);
+    return cut_at(high, nth_tie(core, row, high, static_cast<u32>(more) + 1) + 1);
 }
 
 } // namespace samedraw

@@ -7,9 +7,11 @@ namespace samedraw {
 struct Scan {
     u32 max;
     bool nan;
-    // Tokens in the list, and whether they are the whole row.
+    // Tokens in the list; whether they are all there were, and if not, the key that those left out are at or below, and
+    // behind all listed ones where they are at it.
     u32 listed;
     bool whole;
+    u32 bound;
 };
 
 // Fills the last tile of a list of `count` tokens up with -inf and no token, and lets the scalar unit read the list.
@@ -29,13 +31,8 @@ __aicore__ inline void seal(const Core& core, u32 count) {
     vector_to_scalar();
 }
 
-// Cuts a list of `count` tokens, the largest of them `max`, down to the first `keep`; returns the key that the tokens
-// left are at or above. All others with that key come after those kept.
-__aicore__ inline u32 prune(Core& core, u32 count, u32 keep, u32 max) {
-    Source list;
-    list.open_list(&core, count);
-    seal(core, count);
-    const Cut cut = cut_by_count(core, list, max, keep);
+// Leaves the tokens within `cut` of a sealed list, at most `MOST_SELECTED`; returns how many they are.
+__aicore__ inline u32 keep_within(Core& core, Source& list, const Cut& cut) {
     u32 bits = 0;
     list.start();
     while (list.next()) {
@@ -43,21 +40,39 @@ __aicore__ inline u32 prune(Core& core, u32 count, u32 keep, u32 max) {
         bits = list.base + list.size;
     }
     const Ints ids = core.area.ReinterpretCast<i32>()[MOST_SELECTED];
-    gather(core.area, core.values, core.list_bits, bits);
+    const u32 left = gather(core.area, core.values, core.list_bits, bits);
     gather(ids, core.ids, core.list_bits, bits);
-    move(core.values, core.area, keep);
-    move(core.ids, ids, keep);
+    scalar_to_vector();
+    if (left != 0) {
+        move(core.values, core.area, left);
+        move(core.ids, ids, left);
+    }
+    return left;
+}
+
+// Cuts a list of `count` tokens, the largest of them `max`, down to the first `keep`; returns the key that bounds those
+// left out.
+__aicore__ inline u32 prune(Core& core, u32 count, u32 keep, u32 max) {
+    Source list;
+    list.open_list(&core, count);
+    seal(core, count);
+    const Cut cut = cut_by_count(core, list, max, keep);
+    keep_within(core, list, cut);
     return cut.key;
 }
 
-// Adds the current tile's elements above `threshold` to a list of `count` tokens; returns their number now.
-__aicore__ inline u32 append(Core& core, const Source& row, u32 count, u32 threshold) {
+// Adds the first n elements of the tile, which has `size`, to a list of `count` tokens: those above `threshold`, or all.
+// Their ids are in `tile_ids`. Returns the number of tokens now.
+__aicore__ inline u32 append(Core& core, u32 n, u32 size, u32 count, bool all, u32 threshold) {
     // What a vector instruction writes starts at a multiple of 32 bytes: the few tokens after the last one go in front of
     // the tile and are written again.
-    const u32 again = count % PREFIX, from = count - again, n = row.size + REPEAT;
-    fill(core.tile[PREFIX + row.size], float_of(MINUS_INF_BITS), REPEAT - PREFIX);
-    count_up(core.tile_ids[PREFIX], static_cast<i32>(row.base), row.size);
-    compare(core.kept, core.tile, float_of(bits_of_key(threshold)), AscendC::CMPMODE::GT, n);
+    const u32 again = count % PREFIX, from = count - again, whole = size + REPEAT;
+    if (all) {
+        compare(core.kept, core.places, static_cast<float>(PREFIX + n), AscendC::CMPMODE::LT, whole);
+    } else {
+        fill(core.tile[PREFIX + size], float_of(MINUS_INF_BITS), REPEAT - PREFIX);
+        compare(core.kept, core.tile, float_of(bits_of_key(threshold)), AscendC::CMPMODE::GT, whole);
+    }
     vector_to_scalar();
     for (u32 i = 0; i < again; i++) {
         core.tile.SetValue(i, core.values.GetValue(from + i));
@@ -65,35 +80,42 @@ __aicore__ inline u32 append(Core& core, const Source& row, u32 count, u32 thres
     }
     core.kept.SetValue(0, static_cast<u8>((1u << again) - 1));
     scalar_to_vector();
-    gather(core.ids[from], core.tile_ids, core.kept, n);
-    return from + gather(core.values[from], core.tile, core.kept, n);
+    gather(core.ids[from], core.tile_ids, core.kept, whole);
+    return from + gather(core.values[from], core.tile, core.kept, whole);
 }
 
-// One pass over a row of logits: its largest value, whether it has a NaN, and, where `lists`, the list of at least its
-// first `keep` tokens.
-__aicore__ inline Scan scan_row(Core& core, Source& row, bool lists, u32 keep) {
-    Scan found{MINUS_INF_BITS, false, 0, true};
-    u32 threshold = 0;
+// Adds the tile to what was found: its largest value, and its elements to the list of at least the first `keep` tokens.
+// The ids of its elements are `base` and up, or in `tile_ids` already.
+__aicore__ inline void add_tile(Core& core, Scan& found, u32 n, u32 size, u32 base, bool has_ids, u32 keep) {
+    const Floats x = core.tile[PREFIX];
+    const u32 largest = core.largest(x, size);
+    if (key_of(largest) > key_of(found.max)) found.max = largest;
+    if (keep == 0 || (!found.whole && key_of(largest) <= found.bound)) return;
+    if (found.listed + n > LIST) {
+        found.bound = prune(core, found.listed, keep, found.max);
+        found.listed = keep;
+        found.whole = false;
+        if (key_of(largest) <= found.bound) return;
+    }
+    if (found.whole && !has_ids) {
+        // Whole tiles so far.
+        move(core.values[found.listed], x, n);
+        count_up(core.ids[found.listed], static_cast<i32>(base), n);
+        found.listed += n;
+        return;
+    }
+    if (!has_ids) count_up(core.tile_ids[PREFIX], static_cast<i32>(base), size);
+    found.listed = append(core, n, size, found.listed, found.whole, found.bound);
+}
+
+// One pass over a row of logits, or a part of it: its largest value, whether it has a NaN, and, where `keep` is not 0, the
+// list of at least its first `keep` tokens.
+__aicore__ inline Scan scan_row(Core& core, Source& row, u32 keep) {
+    Scan found{MINUS_INF_BITS, false, 0, true, 0};
     row.start();
     while (row.next()) {
         found.nan = row.had_nan() || found.nan;
-        const u32 largest = core.largest(row.x, row.size);
-        if (key_of(largest) > key_of(found.max)) found.max = largest;
-        if (!lists || (!found.whole && key_of(largest) <= threshold)) continue;
-        if (found.listed + row.n > LIST) {
-            // The tile is not in the list yet; its largest is no less than any listed one's bound.
-            threshold = prune(core, found.listed, keep, found.max);
-            found.listed = keep;
-            found.whole = false;
-            if (key_of(largest) <= threshold) continue;
-        }
-        if (found.whole) {
-            move(core.values[found.listed], row.x, row.n);
-            count_up(core.ids[found.listed], static_cast<i32>(row.base), row.n);
-            found.listed += row.n;
-        } else {
-            found.listed = append(core, row, found.listed, threshold);
-        }
+        add_tile(core, found, row.n, row.size, row.base, false, keep);
     }
     return found;
 }

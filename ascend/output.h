@@ -42,13 +42,6 @@ class Scalars {
     u32 words[MOST];
 };
 
-// What the vector unit wrote goes out; call `written` before it writes there again.
-__aicore__ inline void write_out() { fence<AscendC::HardEvent::V_MTE3>(); }
-__aicore__ inline void written() {
-    fence<AscendC::HardEvent::MTE3_V>();
-    fence<AscendC::HardEvent::MTE3_S>();
-}
-
 // n words at `address` become `value`.
 __aicore__ inline void write_fill(const Core& core, u64 address, u32 value, u64 n) {
     if (n == 0) return;
@@ -220,7 +213,7 @@ __aicore__ inline u32 raw_logprob(const RowBlock& b, const Resolved& r, Row& row
     Source raw;
     raw.open(&core, r.logits, 0, b.logits_dtype, static_cast<u32>(b.vocab));
     Weight weight{row.weight.max, bits_of(SD_LOG2_E)};
-    if (r.mask != 0 || b.from_columns != 0) weight.max = scan_row(core, raw, false, 0).max;
+    if (r.mask != 0 || b.from_columns != 0) weight.max = scan_row(core, raw, 0).max;
     if (weight.max == MINUS_INF_BITS) return MINUS_INF_BITS;
     const u32 value = raw.at(static_cast<u32>(token));
     if (exponent_of(core, value, weight) == MINUS_INF_BITS) return MINUS_INF_BITS;

@@ -24,7 +24,7 @@ class Row {
     u32 count, log2_mass;
     i32 status;
 
-    __aicore__ inline explicit Row(Core& core_) : core(core_) {}
+    __aicore__ inline Row(Core& core_, const Split& split_) : core(core_), split(split_) {}
 
     // Reads and processes a row. `lists` asks for its first tokens where they may help.
     __aicore__ inline void process(const RowBlock& b, const Resolved& r, u64 columns, const Params& params, bool lists) {
@@ -32,18 +32,21 @@ class Row {
         narrowed = false;
         cut = everything(row);
         weight.scale = params.scale;
-        lowest = params.min_exponent == MINUS_INF_BITS ? LOWEST_BITS : params.min_exponent;
-        total = 0;
-        count = log2_mass = 0;
+        lowest = lowest_of(params);
+        log2_mass = 0;
         if (status & SD_STATUS_EMPTY_ROW) return;
         filter(params);
-        measure();
+        // What the launch before this one weighed is what no top-k and no top-p shortens.
+        const bool shortened = params.top_k < row.length || params.top_p != SD_TOP_P_OFF;
+        if (narrowed || shortened || !weighed) measure();
         log2_mass = log2_total(total);
     }
 
     // Reads the N columns and what one look at them shows.
     __aicore__ inline void read(const RowBlock& b, const Resolved& r, u32 columns, bool lists) {
-        has_near = false;
+        has_near = weighed = false;
+        total = 0;
+        count = 0;
         status = r.known;
         if (b.from_columns != 0) {
             read_columns(b.column_values + 4 * r.row * b.columns, b.column_ids + 4 * r.row * b.columns, columns);
@@ -173,8 +176,12 @@ class Row {
     }
 
   private:
+    const Split& split;
     // Whether every kept token is in the list beside the row.
     bool narrowed;
+    // Whether the row was weighed by a launch before this one, and what all of it weighs.
+    bool weighed;
+    u64 whole;
 
     __aicore__ inline void read_columns(u64 values, u64 ids, u32 n) {
         fence<AscendC::HardEvent::V_MTE2>();
@@ -198,14 +205,18 @@ class Row {
         const u32 vocab = static_cast<u32>(b.vocab);
         const bool selects = columns < vocab, stays = selects || vocab <= LIST;
         row.open(&core, r.logits, r.mask, b.logits_dtype, vocab);
-        Scan found = scan_row(core, row, stays || lists, selects ? columns : MOST_SELECTED);
+        Scan found = split.slices > 1 ? merge_slices(core, b, r.row, split, selects || lists)
+                                      : scan_row(core, row, !stays && !lists ? 0 : selects ? columns : MOST_SELECTED);
         if (selects && found.listed > columns) {
             prune(core, found.listed, columns, found.max);
             found.listed = columns;
         }
+        if (!selects && split.slices > 1) found.listed = prefix_of_slices(core, found);
         if (found.listed > 0) seal(core, found.listed);
         has_ids = selects;
-        has_near = !stays && lists;
+        has_near = !stays && lists && found.listed > 0;
+        weighed = split.slices > 1 && !selects && found.max != MINUS_INF_BITS;
+        if (weighed) read_weights(core, b, r.row, split, &whole, &total, &count);
         if (stays) row.open_list(&core, found.listed);
         if (has_near) near.open_list(&core, found.listed);
         weight.max = found.max;
@@ -216,8 +227,7 @@ class Row {
     __aicore__ inline void filter(const Params& params) {
         const bool top_k = params.top_k < row.length, top_p = params.top_p != SD_TOP_P_OFF;
         const bool first_alone = top_k && params.top_k_first;
-        u64 whole = 0;
-        if (top_p && !first_alone) whole = mass_within(core, row, weight, everything(row));
+        if (top_p && !first_alone && !weighed) whole = mass_within(core, row, weight, everything(row));
         if (has_near) {
             if (top_k && params.top_k <= near.length) {
                 narrowed = true;
@@ -233,8 +243,8 @@ class Row {
         const Cut all = everything(source);
         cut = top_k ? cut_by_count(core, source, weight.max, params.top_k) : all;
         if (top_p) {
-            if (first_alone) whole = mass_within(core, source, weight, cut);
-            const u64 limit = multiply_shift(whole, params.top_p, 32);
+            const u64 looked_at = first_alone ? mass_within(core, source, weight, cut) : whole;
+            const u64 limit = multiply_shift(looked_at, params.top_p, 32);
             // In a list the prefix may go on past its end.
             if (!narrowed || mass_within(core, source, weight, all) > limit)
                 cut = shorter(cut, cut_by_mass(core, source, weight, limit));
@@ -255,6 +265,8 @@ class Row {
     // Number and mass of the kept tokens, the mass of each tile remembered.
     __aicore__ inline void measure() {
         Source& source = kept();
+        total = 0;
+        count = 0;
         source.start();
         while (source.next()) {
             look(source, cut);

@@ -20,7 +20,14 @@ class Source {
         dtype = dtype_;
         length = length_;
         resident = false;
-        next_tile = asked = 0;
+        next_tile = asked = first_tile = 0;
+        end_tile = tiles();
+    }
+
+    // Narrows passes down to the tiles from `first` to before `end`.
+    __aicore__ inline void narrow(u32 first, u32 end) {
+        first_tile = first;
+        end_tile = smaller(end, tiles());
     }
 
     // The first `length` tokens of the core's list, whose last tile is filled up.
@@ -28,27 +35,29 @@ class Source {
         core = core_;
         length = length_;
         resident = true;
-        next_tile = asked = 0;
+        next_tile = asked = first_tile = 0;
+        end_tile = tiles();
     }
 
     __aicore__ inline u32 tiles() const { return (length + TILE - 1) / TILE; }
 
-    // Begins a pass at a tile. Every pass that `next` did not end is ended by `stop`.
-    __aicore__ inline void start(u32 tile = 0) {
+    // Begins a pass. Every pass that `next` did not end is ended by `stop`.
+    __aicore__ inline void start() { start(first_tile); }
+    __aicore__ inline void start(u32 tile) {
         next_tile = asked = tile;
-        if (!resident && asked < tiles()) ask();
+        if (!resident && asked < end_tile) ask();
     }
 
     // Takes the next tile; false, and the pass ended, where there is none.
     __aicore__ inline bool next() {
-        if (next_tile >= tiles()) return false;
+        if (next_tile >= end_tile) return false;
         base = next_tile * TILE;
         n = smaller(length - base, TILE);
         size = padded(n);
         if (resident) {
             x = core->values[base];
         } else {
-            if (asked < tiles()) ask();
+            if (asked < end_tile) ask();
             read();
         }
         next_tile++;
@@ -116,7 +125,7 @@ class Source {
 
     Core* core;
     u64 values, mask, dtype;
-    u32 next_tile, asked;
+    u32 next_tile, asked, first_tile, end_tile;
 
     __aicore__ inline void ask() {
         const u32 first = asked * TILE, count = smaller(length - first, TILE);

@@ -196,4 +196,11 @@ __aicore__ inline void store(u64 address, const AscendC::LocalTensor<T>& a, u32 
     AscendC::DataCopyPad(global<T>(address), a, copy);
 }
 
+// What the vector unit wrote goes out; call `written` before it writes there again.
+__aicore__ inline void write_out() { fence<AscendC::HardEvent::V_MTE3>(); }
+__aicore__ inline void written() {
+    fence<AscendC::HardEvent::MTE3_V>();
+    fence<AscendC::HardEvent::MTE3_S>();
+}
+
 } // namespace samedraw

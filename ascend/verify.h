@@ -46,7 +46,8 @@ __aicore__ inline Decision decide(const RowBlock& b, const VerifyBlock& v, const
 }
 
 // Verify, a row's part.
-__aicore__ inline void verify_row(Core& core, const RowBlock& b, const VerifyBlock& v, u64 row_index) {
+__aicore__ inline void verify_row(Core& core, const RowBlock& b, const VerifyBlock& v, u64 row_index,
+                                  const Split& split) {
     Resolved r;
     resolve(core, b, &v, row_index, r);
     Scalars accepts(core);
@@ -59,7 +60,7 @@ __aicore__ inline void verify_row(Core& core, const RowBlock& b, const VerifyBlo
         if (!padding) store_bad(core, b, row_index);
         return;
     }
-    Row row(core);
+    Row row(core, split);
     row.process(b, r, b.columns, r.params, wants_list(b, r.params));
     const Decision decision = decide(b, v, r, row, draft);
     accepts.put(v.row_accepts, row_index, decision.accepts ? 1 : 0);

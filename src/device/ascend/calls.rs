@@ -347,10 +347,12 @@ impl Device for AscendDevice {
         let of_rows = Arguments::default().and_block(rows)?;
         let of_both = of_rows.and_block(verify)?;
         self.context.within(OP, || {
-            for launch in kernels::launches(self.vector_cores, stage).iter().flatten() {
+            let launches = kernels::launches(self.vector_cores, stage);
+            for launch in launches.items.iter().flatten() {
                 let arguments = if launch.both { &of_both } else { &of_rows };
-                // SAFETY: the caller's promise; the kernels are of this device and take these blocks.
-                unsafe { launch::launch(self.runtime, stream(on), kernels[launch.kernel], launch.blocks, arguments)? };
+                let arguments = arguments.and(&launches.split.fields()[..launch.split_fields])?;
+                // SAFETY: the caller's promise; the kernels are of this device and take these arguments.
+                unsafe { launch::launch(self.runtime, stream(on), kernels[launch.kernel], launch.blocks, &arguments)? };
                 self.launched.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())

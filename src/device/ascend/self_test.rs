@@ -8,8 +8,6 @@ use half::{bf16, f16};
 pub(super) const TILE: usize = 2048;
 /// Elements that share a scalar operand, where an operation takes one.
 const SHARE: usize = 256;
-/// Bytes of the operands: three vectors of f32 and one of 16-bit patterns.
-pub(super) const OPERAND_BYTES: usize = TILE * (3 * 4 + 2);
 /// Bytes of the results.
 pub(super) const RESULT_BYTES: usize = OPERATIONS.len() * TILE * 4;
 
@@ -170,7 +168,8 @@ mod tests {
 
     #[test]
     fn sizes_are_those_the_kernel_takes() {
-        assert_eq!(operands().len(), OPERAND_BYTES);
+        // Three vectors of f32 and one of 16-bit patterns.
+        assert_eq!(operands().len(), TILE * (3 * 4 + 2));
         assert_eq!(right().len(), RESULT_BYTES);
         let kernel = include_str!("../../../ascend/self_test.asc");
         assert!(kernel.contains(&format!("operation < {}", OPERATIONS.len())));
