@@ -100,6 +100,113 @@ fn every_output_of_random_steps_is_the_oracles() {
     }
 }
 
+/// Rows that are long enough to be split over cores, or not to stay in one.
+#[test]
+fn long_rows_are_the_oracles_split_or_not() {
+    let rows = from_env("SAMEDRAW_LONG_ROWS", 40) as usize;
+    let cores = cores(&[3, 48]);
+    let sim = Sim::take();
+    let devices: Vec<Arc<AscendDevice>> = cores.iter().map(|&cores| open(&sim, cores)).collect();
+    let (mut seen, mut seed, mut split) = (0, from_env("SAMEDRAW_SEED", 1), 0);
+    while seen < rows {
+        let case = generate::random(seed, seed.is_multiple_of(2));
+        // The generator has few long rows; what it makes of the others costs little.
+        if case.vocab > 8192 && case.force_topk.min(case.vocab) <= 4096 {
+            let want = case.expected();
+            for device in &devices {
+                let before = device.launches();
+                let what = || describe(seed, &case, device.vector_cores());
+                assert_same(&want, &run(device, &case, &what), what);
+                split += usize::from(device.launches() > before + 2);
+            }
+            seen += case.rows;
+        }
+        seed += 1;
+    }
+    assert!(split > 0 || rows < 20, "no row was split");
+}
+
+/// Bytes a row's step reads from global memory and launches it takes, against what `docs/ascend.md` says of them.
+#[test]
+fn bytes_read_and_launches_are_the_documented_ones() {
+    const VOCAB: usize = 40_000;
+    let sim = Sim::take();
+    let rng = &mut common::Rng::new(5);
+    let rows: Vec<Vec<f32>> = (0..3).map(|_| (0..VOCAB).map(|_| 3.0 * rng.normal()).collect()).collect();
+    let rows: Vec<&[f32]> = rows.iter().map(Vec::as_slice).collect();
+    let plain = samedraw::SamplingParams { seq_seed: Some(9), ..Default::default() };
+    let top_p = samedraw::SamplingParams { top_p: 0.9, ..plain.clone() };
+    let top_k = samedraw::SamplingParams {
+        top_k: 50,
+        filter_order: samedraw::params::FilterOrder::TopKFirst,
+        ..top_p.clone()
+    };
+    let greedy = samedraw::SamplingParams { seq_seed: Some(9), ..samedraw::SamplingParams::greedy() };
+    let (row, tile) = (4.0 * VOCAB as f64, 4.0 * 2048.0);
+    // Name, parameters, force-top-k, bytes a row may read at least and at most, launches; on three cores for three rows,
+    // and on 48.
+    for (name, params, force_topk, whole, split) in [
+        ("argmax", &greedy, 0, (row, row, 1), (row, row, 2)),
+        ("temperature", &plain, 0, (2.0 * row, 2.0 * row + tile, 1), (2.0 * row, 2.0 * row + tile + 5e3, 3)),
+        ("top-p", &top_p, 0, (2.0 * row, 2.0 * row, 1), (2.0 * row, 2.0 * row + 8.0 * 512.0 * 16.0, 3)),
+        ("top-k first, top-p", &top_k, 0, (row, row, 1), (2.0 * row, 2.0 * row + 8.0 * 512.0 * 16.0, 3)),
+        ("N = 1024, top-p", &top_p, 1024, (row, row, 1), (row, row + 4.0 * 8.0 * 1024.0, 2)),
+        ("N = 4096, top-p", &top_p, 4096, (row, row, 1), (row, row + 2.0 * 8.0 * 4096.0, 2)),
+    ] {
+        for (cores, (least, most, launches)) in [(3, whole), (48, split)] {
+            let device = open(&sim, cores);
+            let case = Case { force_topk, ..Case::f32(&rows, &[params.clone(), params.clone(), params.clone()]) };
+            let case = case.with_tokens_alone();
+            let mut run = HostRun::new(&device, &case.host()).expect("a step");
+            run.tokens_alone();
+            let (read, launched) = (sim.runtime.counter("gm_read"), device.launches());
+            let result = run.run().expect("a result");
+            assert_eq!(case.expected().tokens, result.tokens, "{name}");
+            let read = (sim.runtime.counter("gm_read") - read) as f64 / 3.0;
+            eprintln!("{name}, {cores} cores: {read} bytes a row ({:.3} reads), {launches} launches", read / row);
+            // Indices, parameters and what slices say of themselves come to less than this.
+            let other = 64.0 * 1024.0 * f64::from(u8::from(launches > 1)) / 4.0 + 1024.0;
+            assert!(least <= read && read <= most + other, "{name}, {cores} cores: {read} bytes, not {least} to {most}");
+            assert_eq!(device.launches() - launched, launches, "{name}, {cores} cores");
+            assert_eq!(sim.runtime.counter("scalar_written"), 0, "results leave by moves alone");
+        }
+    }
+}
+
+/// A step captured once gives what each replay's logits ask for.
+#[test]
+fn a_captured_step_replays() {
+    use samedraw::device::{DeviceBuffer, Stream};
+    let sim = Sim::take();
+    let device = open(&sim, 48);
+    let mut first = vec![0.0f32; 9000];
+    first[8500] = 50.0;
+    let params = [samedraw::SamplingParams { seq_seed: Some(3), ..Default::default() }];
+    let case = Case::f32(&[&first], &params).with_tokens_alone();
+    let mut run = HostRun::new(&device, &case.host()).expect("a step");
+    let stream = Stream::new(&device).expect("a stream");
+    let logits = DeviceBuffer::from_slice(&device, &stream, &first).expect("room");
+    let tokens = DeviceBuffer::from_slice(&device, &stream, &[-7i64]).expect("room");
+    let (sampler, step, _) = run.parts();
+    let mut step = *step;
+    step.logits.ptr = logits.ptr();
+    step.outputs.tokens = Some(samedraw::pipeline::Index::i64(tokens.ptr()));
+    // SAFETY: everything lives until the stream has ended.
+    let captured = unsafe { sampler.capture(stream.raw(), &step, samedraw::pipeline::Variant::Default) }.expect("a graph");
+    for place in [8500usize, 17, 4095] {
+        let mut row = vec![0.0f32; 9000];
+        row[place] = 50.0;
+        // SAFETY: as above; the copy ends before the replay begins, on one stream.
+        unsafe {
+            device.copy_to_device(stream.raw(), logits.ptr(), row.as_ptr().cast(), 4 * row.len()).expect("a copy");
+            captured.replay(stream.raw()).expect("a replay");
+        }
+        let mut token = [0i64];
+        tokens.read(&stream, &mut token).expect("a token");
+        assert_eq!(token, [place as i64]);
+    }
+}
+
 #[cfg(feature = "step-file")]
 mod vectors {
     use super::*;
