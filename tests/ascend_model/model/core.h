@@ -124,15 +124,13 @@ class Core {
     // ---- the scalar unit's data cache: lines of 64 bytes, written back, not coherent (page "DataCacheCleanAndInvalid")
 
     void scalar_read(uint64_t address, uint32_t bytes, void *out) {
-        uint8_t *now = gm_read(address, bytes);
+        gm_read(address, bytes);
         counters.scalar_read += bytes;
         Line &line = line_of(address);
         uint64_t offset = address % LINE;
-        for (uint32_t i = 0; i < bytes; ++i) {
-            bool dirty = line.dirty >> (offset + i) & 1;
-            require(dirty || line.bytes[offset + i] == now[i],
-                    "reads a stale line of the scalar unit's data cache: MTE3 wrote it since, with no DataCacheCleanAndInvalid");
-        }
+        const Tag write = last->word(address).write;
+        require(!ours(write) || pipe_of(write) != PIPE_MTE3 || time_of(write) <= line.loaded,
+                "reads a stale line of the scalar unit's data cache: MTE3 wrote it since, with no DataCacheCleanAndInvalid");
         std::memcpy(out, line.bytes + offset, bytes);
     }
 
@@ -177,7 +175,8 @@ class Core {
     static constexpr uint32_t MANY = 0xFFFE;
     struct Line {
         uint8_t bytes[LINE] = {};
-        uint64_t dirty = 0;
+        uint64_t dirty = 0;   // a bit for each byte
+        uint32_t loaded = 0;  // how many moves out the core had begun
     };
     std::unordered_map<uint64_t, Line> lines;
     Region *last = nullptr;
@@ -216,6 +215,7 @@ class Core {
         uint64_t start = address / LINE * LINE;
         auto [found, fresh] = lines.try_emplace(start);
         if (fresh) {
+            found->second.loaded = order.begun(PIPE_MTE3) & 0x3FFFFFF;
             for (uint64_t i = 0; i < LINE; ++i) {
                 if (last->holds(start + i, 1)) found->second.bytes[i] = *last->at(start + i);
             }

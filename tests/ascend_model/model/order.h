@@ -48,6 +48,7 @@ class Order {
     }
     int pipe() const { return at; }
     uint32_t now() const { return time[at]; }
+    uint32_t begun(int pipe) const { return time[pipe]; }
 
     // Whether the instruction at work may rely on instruction `when` of `pipe` being over.
     bool after(int pipe, uint32_t when) const {

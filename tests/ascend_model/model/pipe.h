@@ -10,7 +10,7 @@ namespace AscendC {
 class TPipe;
 
 namespace model {
-inline thread_local TPipe *the_pipe = nullptr;
+inline thread_local uintptr_t the_pipe = 0; // its address
 inline uint32_t rounded(uint64_t bytes) { return uint32_t((bytes + 31) / 32 * 32); }
 } // namespace model
 
@@ -150,7 +150,7 @@ class TPipe {
         ascend_model::enter("TPipe", at);
         ascend_model::require(!core.pipe_alive, "a second TPipe while one is alive");
         core.pipe_alive = true;
-        model::the_pipe = this;
+        model::the_pipe = reinterpret_cast<uintptr_t>(this);
     }
     TPipe(const TPipe &) = delete;
     TPipe &operator=(const TPipe &) = delete;
@@ -229,7 +229,7 @@ class TPipe {
     void leave(bool check) {
         alive = false;
         core.pipe_alive = false;
-        model::the_pipe = nullptr;
+        model::the_pipe = 0;
         core.order.barrier_all();
         if (!check) return;
         ascend_model::current_call.name = "the end of TPipe";
@@ -246,7 +246,11 @@ class TPipe {
     uint32_t end = 0, in_queues = 0, out_queues = 0;
 };
 
-inline TPipe *GetTPipePtr() { return model::the_pipe; }
+// Page "GetTPipePtr".
+inline TPipe *GetTPipePtr() {
+    ascend_model::require(model::the_pipe != 0, "GetTPipePtr with no TPipe alive");
+    return reinterpret_cast<TPipe *>(model::the_pipe);
+}
 
 template <HardEvent event> void SetFlag(int32_t eventID, ASCEND_MODEL_AT) {
     ascend_model::enter("SetFlag", at);

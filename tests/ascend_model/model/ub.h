@@ -89,13 +89,13 @@ class UnifiedBuffer {
     }
 
     void check_write(Cell &cell) {
-        if (cell.written) {
-            require(order.after(int(cell.pipe), cell.written), "writes where ", pipe_name(int(cell.pipe)), " writes, with ",
-                    order.missing(int(cell.pipe)));
-        }
         for (int pipe = 0; pipe < PIPES; ++pipe) {
             require(order.after(pipe, cell.read[pipe]), "writes where ", pipe_name(pipe), " reads, with ",
                     order.missing(pipe));
+        }
+        if (cell.written) {
+            require(order.after(int(cell.pipe), cell.written), "writes where ", pipe_name(int(cell.pipe)), " writes, with ",
+                    order.missing(int(cell.pipe)));
         }
         cell.written = order.now();
         cell.pipe = uint32_t(order.pipe());

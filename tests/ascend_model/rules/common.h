@@ -1,5 +1,5 @@
 // What the kernels of this folder share. Above each stands what it must be: "// right", or "// breaks: TEXT", TEXT being in
-// the report; "// cores: N" where one core does not do.
+// the report (an asterisk for anything), or "// gives KIND: VALUES", the first in `out`; "// cores: N" where one does not do.
 #pragma once
 
 #include "kernel_operator.h"
