@@ -110,7 +110,7 @@ class Core {
             for (Tag read : {word.moved, word.scalar}) {
                 if (!ours(read)) continue;
                 require(core_of(read) == index, "core ", index, " writes what ",
-                        core_of(read) == MANY ? std::string("other cores read") : text("core ", core_of(read), " reads"),
+                        [&] { return core_of(read) == MANY ? std::string("other cores read") : text("core ", core_of(read), " reads"); },
                         " in the same launch: nothing orders cores");
                 check_order(read, "writes", "reads");
             }
@@ -190,14 +190,16 @@ class Core {
         if (pipe == order.pipe() && (time_of(before) == (order.now() & 0x3FFFFFF))) return;
         bool transfer = pipe == order.pipe() && std::strcmp(did, "reads") == 0;
         require(transfer || order.after(pipe, time_of(before)), does, " global memory that ", pipe_name(pipe), " ", did,
-                ", with ", order.missing(pipe));
+                ", with ", [&] { return order.missing(pipe); });
     }
 
     Region &region_of(uint64_t address, uint64_t bytes, const char *does) {
         if (!last || !last->holds(address, bytes)) last = launch.memory->find(address);
         require(last && last->holds(address, bytes), does, " ", bytes, " bytes of global memory at ",
-                last ? text("byte ", address - last->base, " of an allocation of ", last->size)
-                     : std::string("an address below all allocations"));
+                [&] {
+                    return last ? text("byte ", address - last->base, " of an allocation of ", last->size)
+                                : std::string("an address below all allocations");
+                });
         require(last->live, does, " global memory that was freed");
         return *last;
     }

@@ -81,13 +81,13 @@ class Order {
 
     void set(int event, int64_t id) {
         check_id(event, id);
-        require(!flags[event][id].up, "SetFlag<", event_name(event), ">(", id,
+        require(!flags[event][id].up, "SetFlag<", [&] { return event_name(event); }, ">(", id,
                 ") while it is set: two SetFlag of one event and id need a WaitFlag between");
         flags[event][id] = {true, snapshot(ends_of(static_cast<AscendC::HardEvent>(event)).from)};
     }
     void wait(int event, int64_t id) {
         check_id(event, id);
-        require(flags[event][id].up, "WaitFlag<", event_name(event), ">(", id, ") with no SetFlag before it: the core hangs");
+        require(flags[event][id].up, "WaitFlag<", [&] { return event_name(event); }, ">(", id, ") with no SetFlag before it: the core hangs");
         flags[event][id].up = false;
         join(ends_of(static_cast<AscendC::HardEvent>(event)).to, flags[event][id].clock);
     }
@@ -98,7 +98,7 @@ class Order {
             lent[event] |= uint8_t(1u << id);
             return id;
         }
-        broken(text("no event id of ", event_name(event), " is free: there are 8, queues take one a buffer"));
+        broken(text("no event id of ", [&] { return event_name(event); }, " is free: there are 8, queues take one a buffer"));
     }
     int64_t fetch_id(int event) {
         for (int id = 0; id < EVENT_IDS; ++id) {
@@ -106,7 +106,7 @@ class Order {
             lent[event] |= uint8_t(1u << id);
             return id;
         }
-        broken(text("no event id of ", event_name(event), " is free: there are 8, queues take one a buffer"));
+        broken(text("no event id of ", [&] { return event_name(event); }, " is free: there are 8, queues take one a buffer"));
     }
     void release_id(int event, int64_t id) {
         require(id >= 0 && id < EVENT_IDS && (taken[event] >> id & 1), "ReleaseEventID of an id that AllocEventID did not give");
@@ -118,7 +118,7 @@ class Order {
     void check_flags_down() const {
         for (int event = 0; event < EVENTS; ++event) {
             for (int id = 0; id < EVENT_IDS; ++id) {
-                require(!flags[event][id].up, "the kernel ends with ", event_name(event), " id ", id,
+                require(!flags[event][id].up, "the kernel ends with ", [&] { return event_name(event); }, " id ", id,
                         " set and not waited for: it would be left to the next kernel");
             }
         }
@@ -127,7 +127,7 @@ class Order {
   private:
     void check_id(int event, int64_t id) const {
         require(id >= 0 && id < EVENT_IDS, "event id ", id, " is not of 0 to 7");
-        require(lent[event] >> id & 1, "event id ", id, " of ", event_name(event),
+        require(lent[event] >> id & 1, "event id ", id, " of ", [&] { return event_name(event); },
                 " comes neither from AllocEventID nor from FetchEventID: beside TPipe, queues may use it");
     }
 

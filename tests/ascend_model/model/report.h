@@ -41,6 +41,8 @@ template <typename... Parts> std::string text(const Parts &...parts) {
     auto add = [&all](const auto &part) {
         if constexpr (std::is_arithmetic_v<std::decay_t<decltype(part)>>) {
             all += std::to_string(part);
+        } else if constexpr (std::is_invocable_v<decltype(part)>) {
+            all += part();
         } else {
             all += part;
         }
@@ -49,7 +51,7 @@ template <typename... Parts> std::string text(const Parts &...parts) {
     return all;
 }
 
-// `require(holds, parts...)`: the parts become text only where the rule is broken.
+// `require(holds, parts...)`: the parts become text only where the rule is broken; a part that is costly to make is a function.
 template <typename... Parts> inline void require(bool holds, const Parts &...parts) {
     if (__builtin_expect(!holds, 0)) broken(text(parts...));
 }

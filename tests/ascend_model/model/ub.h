@@ -83,7 +83,7 @@ class UnifiedBuffer {
             bool own = int(cell.pipe) == order.pipe() && cell.written == order.now();
             require(!own || iterations_may_chain, "one iteration reads what an earlier one of the same call wrote");
             require(order.after(int(cell.pipe), cell.written), "reads what ", pipe_name(int(cell.pipe)), " writes, with ",
-                    order.missing(int(cell.pipe)));
+                    [&] { return order.missing(int(cell.pipe)); });
         }
         cell.read[order.pipe()] = order.now();
     }
@@ -91,11 +91,11 @@ class UnifiedBuffer {
     void check_write(Cell &cell) {
         for (int pipe = 0; pipe < PIPES; ++pipe) {
             require(order.after(pipe, cell.read[pipe]), "writes where ", pipe_name(pipe), " reads, with ",
-                    order.missing(pipe));
+                    [&] { return order.missing(pipe); });
         }
         if (cell.written) {
             require(order.after(int(cell.pipe), cell.written), "writes where ", pipe_name(int(cell.pipe)), " writes, with ",
-                    order.missing(int(cell.pipe)));
+                    [&] { return order.missing(int(cell.pipe)); });
         }
         cell.written = order.now();
         cell.pipe = uint32_t(order.pipe());
