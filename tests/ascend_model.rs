@@ -233,7 +233,7 @@ fn cores_are_found_out_in_any_order() {
             reports.insert(report);
         }
     }
-    assert!(reports.len() > rules.len() + 4, "the seed changes nothing: {reports:?}");
+    assert!(reports.len() > rules.len() + 1, "the seed changes nothing: {reports:?}");
 }
 
 /// With the arithmetic made inexact, results differ where they are rounded and nowhere else.

@@ -11,10 +11,12 @@ namespace AscendC {
 namespace model {
 
 inline float flushed(float value) {
+    if (__builtin_expect(!ascend_model::inexact_somewhere.load(std::memory_order_relaxed), 1)) return value;
     return ascend_model::core().launch.inexact.flush && std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
 }
 // `nearest` is a rounded result whose exact value is about `exact`.
 inline float settled(float nearest, double exact) {
+    if (__builtin_expect(!ascend_model::inexact_somewhere.load(std::memory_order_relaxed), 1)) return nearest;
     const ascend_model::Inexact &inexact = ascend_model::core().launch.inexact;
     if (inexact.truncate && std::isfinite(nearest) && std::fabs(double(nearest)) > std::fabs(exact)) {
         nearest = std::nextafter(nearest, 0.0f);

@@ -4,6 +4,7 @@
 #include "memory.h"
 #include "ub.h"
 
+#include <atomic>
 #include <unordered_map>
 
 namespace ascend_model {
@@ -25,6 +26,9 @@ struct Inexact {
     bool truncate = false; // a rounded sum or product is rounded to zero
     bool flush = false;    // subnormal operands and results count as zero
 };
+
+// Whether any launch so far was to be inexact: what most launches ask alone.
+inline std::atomic<bool> inexact_somewhere{false};
 
 struct Launch {
     GlobalMemory *memory = nullptr;
@@ -69,9 +73,10 @@ class Core {
     // Checks an access of the instruction at work and gives where the bytes are.
     uint8_t *gm_read(uint64_t address, uint64_t bytes) {
         Region &region = region_of(address, bytes, "reads");
-        for (uint64_t i = 0; i < bytes; ++i) {
-            require(region.defined[address - region.base + i], "reads byte ", address - region.base + i,
-                    " of an allocation, which was never written");
+        const uint8_t *defined = region.defined + (address - region.base);
+        if (__builtin_expect(std::memchr(defined, 0, bytes) != nullptr, 0)) {
+            const uint64_t at = uint64_t(static_cast<const uint8_t *>(std::memchr(defined, 0, bytes)) - region.defined);
+            broken(text("reads byte ", at, " of an allocation, which was never written"));
         }
         const int pipe = order.pipe();
         if (pipe != PIPE_S) check_clean(address, bytes, "reads");

@@ -70,7 +70,13 @@ class UnifiedBuffer {
 
     void check_written(uint32_t address, uint32_t bytes) {
         const uint8_t *state = &states[address];
-        for (uint32_t i = 0; i < bytes; ++i) {
+        constexpr uint64_t ALL = 0x0101010101010101ull * WRITTEN;
+        uint32_t i = 0;
+        for (uint64_t eight; i + 8 <= bytes; i += 8) {
+            std::memcpy(&eight, state + i, 8);
+            if (__builtin_expect(eight != ALL, 0)) break;
+        }
+        for (; i < bytes; ++i) {
             if (__builtin_expect(state[i] == WRITTEN, 1)) continue;
             require(state[i] != DUMMY, "reads byte ", address + i,
                     " of the unified buffer, padding that DataCopyPad left undefined");

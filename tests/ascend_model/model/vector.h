@@ -28,6 +28,12 @@ struct Lanes {
         }
         return true;
     }
+    // How many lanes take part where these are the first ones, else 0.
+    uint32_t prefix() const {
+        const uint64_t low = bits[0], high = bits[1];
+        if (high == 0) return (low & (low + 1)) == 0 && low ? 64 - uint32_t(__builtin_clzll(low)) : 0;
+        return low == ~uint64_t(0) && (high & (high + 1)) == 0 ? 128 - uint32_t(__builtin_clzll(high)) : 0;
+    }
     static Lanes first(uint32_t count) {
         Lanes lanes;
         lanes.bits[0] = count >= 64 ? ~uint64_t(0) : (uint64_t(1) << count) - 1;
@@ -69,6 +75,11 @@ template <typename T> struct Operand {
     }
     // Runs `body(address, first lane, lanes)` over the lanes that take part, block by block.
     template <typename Body> void walk(uint32_t repeat, const Lanes &mask, uint32_t lanes, const Body &body) const {
+        const uint32_t prefix = block_stride == 1 ? std::min(mask.prefix(), lanes) : 0;
+        if (prefix) {
+            body(place(repeat, 0, prefix), 0, prefix);
+            return;
+        }
         for (uint32_t start = 0; start < lanes; start += PER_BLOCK) {
             uint32_t count = std::min(PER_BLOCK, lanes - start);
             if (mask.all(start, count)) {
