@@ -19,7 +19,8 @@ fn compiler() -> Command {
     build.cpp(true).std("c++17").opt_level(1).pic(true).target(&target).host(&target).cargo_metadata(false);
     build.warnings(true).extra_warnings(true);
     let mut command = build.get_compiler().to_command();
-    command.arg("-I").arg(folder());
+    // As the simulated aclrtc does.
+    command.args(["-ffp-contract=off", "-fno-strict-aliasing", "-I"]).arg(folder());
     command
 }
 

@@ -192,6 +192,49 @@ template <typename T> void DataCopy(const GlobalTensor<T> &dst, const LocalTenso
     model::put<T>(dst.address, ascend_model::core().ub.read(src.address, uint32_t(bytes)), bytes);
 }
 
+// Page "DataCopy (in blocks, GM and UB)": lengths and gaps in blocks of 32 bytes on both sides.
+namespace model {
+inline void check_params(const DataCopyParams &params) {
+    require(params.blockCount <= 4095, "blockCount ", uint32_t(params.blockCount), " is not of 0 to 4095");
+}
+template <typename T, typename Move> void copy_blocks(uint64_t global, const LocalTensor<T> &local, const DataCopyParams &params, uint32_t global_gap, uint32_t local_gap, const Move &move) {
+    require(global % sizeof(T) == 0, "global memory is not aligned to the element");
+    const uint64_t length = uint64_t(params.blockLen) * 32;
+    for (uint32_t i = 0; i < params.blockCount; ++i) {
+        move(uint32_t(i * (length + local_gap * 32ull)) + local.address, i * (length + global_gap * 32ull), uint32_t(length));
+    }
+}
+inline uint64_t extent(const DataCopyParams &params, uint32_t gap) {
+    return (params.blockCount - 1) * (params.blockLen + uint64_t(gap)) * 32 + params.blockLen * 32ull;
+}
+} // namespace model
+template <typename T>
+void DataCopy(const LocalTensor<T> &dst, const GlobalTensor<T> &src, const DataCopyParams &params, ASCEND_MODEL_AT) {
+    static_assert(model::movable<T>, "DataCopy does not take this type on dav-2201");
+    ascend_model::enter("DataCopy", at);
+    model::check_params(params);
+    if (params.blockCount == 0 || params.blockLen == 0) return;
+    model::check_local(dst, "dst", model::extent(params, params.dstStride), {TPosition::VECIN});
+    model::begin_move(PIPE_MTE2);
+    model::copy_blocks(src.address, dst, params, params.srcStride, params.dstStride, [&](uint32_t local, uint64_t skip, uint32_t length) {
+        src.check(skip, length);
+        model::get(ascend_model::core().ub.write(local, length), src.address + skip, length);
+    });
+}
+template <typename T>
+void DataCopy(const GlobalTensor<T> &dst, const LocalTensor<T> &src, const DataCopyParams &params, ASCEND_MODEL_AT) {
+    static_assert(model::movable<T>, "DataCopy does not take this type on dav-2201");
+    ascend_model::enter("DataCopy", at);
+    model::check_params(params);
+    if (params.blockCount == 0 || params.blockLen == 0) return;
+    model::check_local(src, "src", model::extent(params, params.srcStride), {TPosition::VECOUT});
+    model::begin_move(PIPE_MTE3);
+    model::copy_blocks(dst.address, src, params, params.dstStride, params.srcStride, [&](uint32_t local, uint64_t skip, uint32_t length) {
+        dst.check(skip, length);
+        model::put<T>(dst.address + skip, ascend_model::core().ub.read(local, length), length);
+    });
+}
+
 // Page "SetAtomicAdd" and its like: what the copies to global memory do until SetAtomicNone.
 namespace model {
 template <typename T> void set_atomic(ascend_model::Atomic how) {

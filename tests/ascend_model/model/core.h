@@ -55,6 +55,8 @@ class Core {
     std::string atomic_type;
     bool pad_set = false;
     uint64_t pad_bits = 0;
+    uint16_t merged[4] = {};    // what the last MrgSort took of each queue
+    bool merge_stopped = false; // and whether that may be asked for
 
     // ---- buffers of TPipe
 
@@ -166,6 +168,15 @@ class Core {
         lines.clear();
     }
 
+    void check_clean(uint64_t address, uint64_t bytes, const char *does) {
+        if (lines.empty()) return;
+        for (uint64_t start = address / LINE * LINE; start < address + bytes; start += LINE) {
+            auto found = lines.find(start);
+            require(found == lines.end() || found->second.dirty == 0, does,
+                    " a line of global memory that the scalar unit's data cache holds dirty, with no DataCacheCleanAndInvalid");
+        }
+    }
+
     void finish() {
         for (auto &[start, line] : lines) {
             require(line.dirty == 0, "the kernel ends with stores of the scalar unit still in its data cache: they are lost "
@@ -207,15 +218,6 @@ class Core {
                 });
         require(last->live, does, " global memory that was freed");
         return *last;
-    }
-
-    void check_clean(uint64_t address, uint64_t bytes, const char *does) {
-        if (lines.empty()) return;
-        for (uint64_t start = address / LINE * LINE; start < address + bytes; start += LINE) {
-            auto found = lines.find(start);
-            require(found == lines.end() || found->second.dirty == 0, does,
-                    " a line of global memory that the scalar unit's data cache holds dirty, with no DataCacheCleanAndInvalid");
-        }
     }
 
     Line &line_of(uint64_t address) {

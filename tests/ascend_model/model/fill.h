@@ -71,6 +71,17 @@ template <typename T> void CreateVecIndex(LocalTensor<T> dst, const T &firstValu
     model::fill_count(dst, count, [&](uint32_t i) { return model::counted_from(firstValue, i); });
 }
 
+template <typename T>
+void CreateVecIndex(
+    LocalTensor<T> &dst, const T &firstValue, uint64_t mask, model::Repeat repeatTime, ascend_model::Field<uint16_t> dstBlkStride,
+    ascend_model::Field<uint8_t> dstRepStride, ASCEND_MODEL_AT) {
+    static_assert(model::arithmetic<T>, "CreateVecIndex does not take this type on dav-2201");
+    ascend_model::enter("CreateVecIndex", at);
+    model::fill_mask(dst, model::Lanes::counted(mask, model::lanes_of<T>), repeatTime, dstBlkStride, dstRepStride, [&](uint32_t i) {
+        return model::counted_from(firstValue, i);
+    });
+}
+
 // Page "Brcb": 8 elements an iteration, each to a whole block.
 template <typename T>
 void Brcb(const LocalTensor<T> &dst, const LocalTensor<T> &src, model::Repeat repeatTime, const BrcbRepeatParams &p, ASCEND_MODEL_AT) {

@@ -61,6 +61,10 @@ void whole_reduce(
     Operand<T> s{src, "src", stride16(srcBlk, "srcBlkStride"), stride16(srcRep, "srcRepStride")};
     s.check();
     check_dst(dst, unit);
+    const uint32_t times = repeat.checked();
+    if (times == 0) return;
+    // Page "General notes, overlap": the operands differ in size, so they are apart.
+    check_apart(dst, "dst", src, "src", uint64_t(times - 1) * stride16(dstRep, "dstRepStride") * unit + unit, s.offset(times - 1, 7) + 32);
     const uint32_t step = stride16(dstRep, "dstRepStride") * unit;
     over_repeats(repeat, mask, [&](uint32_t i, const Lanes &lanes) {
         T in[LANES];
@@ -136,6 +140,7 @@ void reduce_all(
     const uint64_t repeats = (uint64_t(count) + LANES - 1) / LANES;
     if (kind != Reduce::SUM) {
         const bool reuses_src = area.address == src.address;
+        if (!reuses_src) check_apart(area, "sharedTmpBuffer", src, "src", reduce_area<T>(repeats, index) * sizeof(T), uint64_t(count) * sizeof(T));
         const uint64_t need = reduce_area<T>(repeats, index) * sizeof(T);
         check_local(area, "sharedTmpBuffer", reuses_src ? 0 : need, {TPosition::VECIN, TPosition::VECOUT, TPosition::VECCALC});
         require(sizeof(T) != 2 || !index || count <= 65536, "an index of half is held in 16 bits");
@@ -234,5 +239,56 @@ ASCEND_MODEL_BLOCK(BlockReduceSum, SUM)
 ASCEND_MODEL_BLOCK(BlockReduceMax, MAX)
 ASCEND_MODEL_BLOCK(BlockReduceMin, MIN)
 #undef ASCEND_MODEL_BLOCK
+
+#define ASCEND_MODEL_BLOCK_BITS(Name, kind)                                                                                     \
+    template <typename T>                                                                                                       \
+    void Name(                                                                                                                  \
+        const LocalTensor<T> &dst, const LocalTensor<T> &src, const int32_t repeatTime, const uint64_t mask[],                  \
+        const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride, ASCEND_MODEL_AT) {                  \
+        ascend_model::enter(#Name, at);                                                                                         \
+        model::block_reduce(                                                                                                    \
+            model::Reduce::kind, dst, src, model::Lanes::of_bits(mask, model::lanes_of<T>), repeatTime, dstRepStride,           \
+            srcBlkStride, srcRepStride);                                                                                        \
+    }
+ASCEND_MODEL_BLOCK_BITS(BlockReduceSum, SUM)
+ASCEND_MODEL_BLOCK_BITS(BlockReduceMax, MAX)
+ASCEND_MODEL_BLOCK_BITS(BlockReduceMin, MIN)
+#undef ASCEND_MODEL_BLOCK_BITS
+
+template <typename T>
+void WholeReduceSum(
+    const LocalTensor<T> &dst, const LocalTensor<T> &src, const uint64_t mask[], const int32_t repeatTime, const int32_t dstRepStride,
+    const int32_t srcBlkStride, const int32_t srcRepStride, ASCEND_MODEL_AT) {
+    ascend_model::enter("WholeReduceSum", at);
+    model::whole_reduce(
+        model::Reduce::SUM, dst, src, model::Lanes::of_bits(mask, model::lanes_of<T>), repeatTime, dstRepStride, srcBlkStride,
+        srcRepStride, ReduceOrder::ORDER_ONLY_VALUE);
+}
+
+// Page "PairReduceSum" (later "ReducePairElem"): neighbours are added, 128 bytes of results an iteration.
+template <typename T>
+void PairReduceSum(
+    const LocalTensor<T> &dst, const LocalTensor<T> &src, const int32_t repeatTime, const int32_t mask, const int32_t dstRepStride,
+    const int32_t srcBlkStride, const int32_t srcRepStride, ASCEND_MODEL_AT) {
+    static_assert(model::floating<T>, "reductions take half and float on dav-2201");
+    ascend_model::enter("PairReduceSum", at);
+    constexpr uint32_t LANES = model::lanes_of<T>;
+    model::Operand<T> s{src, "src", model::stride16(srcBlkStride, "srcBlkStride"), model::stride16(srcRepStride, "srcRepStride")};
+    s.check();
+    model::check_dst(dst, 32);
+    const model::Lanes lanes = model::Lanes::counted(uint64_t(int64_t(mask)), LANES);
+    const uint32_t times = model::Repeat(repeatTime).checked(), step = model::stride16(dstRepStride, "dstRepStride") * 128;
+    if (times == 0) return;
+    model::check_apart(dst, "dst", src, "src", uint64_t(times - 1) * step + 128, s.offset(times - 1, 7) + 32);
+    model::over_repeats(repeatTime, lanes, [&](uint32_t i, const model::Lanes &) {
+        T in[LANES];
+        s.load(i, lanes, LANES, in);
+        for (uint32_t lane = 0; lane < LANES; lane += 2) {
+            if (!lanes.on(lane)) continue; // the page: nothing is written for a pair without lanes
+            T sum = lanes.on(lane + 1) ? model::Number<T>::add(in[lane], in[lane + 1]) : in[lane];
+            model::put_value(dst, uint64_t(i) * step + lane / 2 * sizeof(T), sum);
+        }
+    });
+}
 
 } // namespace AscendC

@@ -194,6 +194,48 @@ void Select(
     model::select_count<T, U>(dst, selMask, src0, &src1, T{}, selMode, count);
 }
 
+// Iterations of a mask; modes 1 and 2 take the bits of selMask one iteration after another, mode 0 the same for all.
+namespace model {
+template <typename T, typename U>
+void select_mask(
+    const LocalTensor<T> &dst, const LocalTensor<U> &choice, const LocalTensor<T> &src0, const LocalTensor<T> *src1, T scalar,
+    SELMODE mode, const Lanes &mask, Repeat repeat, const BinaryRepeatParams &p) {
+    static_assert(floating<T>, "Select takes half and float on dav-2201");
+    static_assert(one_of<U, uint8_t, uint16_t, uint32_t, uint64_t>, "selMask is of unsigned integers");
+    require(src1 ? mode != SELMODE::VSEL_TENSOR_SCALAR_MODE : mode == SELMODE::VSEL_TENSOR_SCALAR_MODE,
+            "the select mode is not that of these operands");
+    Operand<T> d{dst, "dst", nonzero_stride(p.dstBlkStride), p.dstRepStride}, a{src0, "src0", p.src0BlkStride, p.src0RepStride};
+    d.check(), a.check();
+    check_local(choice, "selMask", 0, {TPosition::VECIN, TPosition::VECOUT, TPosition::VECCALC});
+    over_repeats(repeat, mask, [&](uint32_t i, const Lanes &lanes) {
+        const uint32_t at = mode == SELMODE::VSEL_CMPMASK_SPR ? 0 : i * lanes_of<T> / 8;
+        if (src1) {
+            Operand<T> b{*src1, "src1", p.src1BlkStride, p.src1RepStride};
+            b.check();
+            select_one(d, choice, at, a, &b, scalar, i, lanes, lanes_of<T>);
+        } else {
+            select_one<T, U>(d, choice, at, a, nullptr, scalar, i, lanes, lanes_of<T>);
+        }
+    });
+}
+} // namespace model
+template <typename T, typename U>
+void Select(
+    const LocalTensor<T> &dst, const LocalTensor<U> &selMask, const LocalTensor<T> &src0, T src1, SELMODE selMode, uint64_t mask,
+    model::Repeat repeatTime, const BinaryRepeatParams &repeatParams, ASCEND_MODEL_AT) {
+    ascend_model::enter("Select", at);
+    model::select_mask<T, U>(
+        dst, selMask, src0, nullptr, src1, selMode, model::Lanes::counted(mask, model::lanes_of<T>), repeatTime, repeatParams);
+}
+template <typename T, typename U>
+void Select(
+    const LocalTensor<T> &dst, const LocalTensor<U> &selMask, const LocalTensor<T> &src0, const LocalTensor<T> &src1, SELMODE selMode,
+    uint64_t mask, model::Repeat repeatTime, const BinaryRepeatParams &repeatParams, ASCEND_MODEL_AT) {
+    ascend_model::enter("Select", at);
+    model::select_mask<T, U>(
+        dst, selMask, src0, &src1, T{}, selMode, model::Lanes::counted(mask, model::lanes_of<T>), repeatTime, repeatParams);
+}
+
 namespace model {
 template <typename T> using pattern_of = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;
 

@@ -151,6 +151,42 @@ void DataCacheCleanAndInvalid(const GlobalTensor<T> &dst, ASCEND_MODEL_AT) {
     }
 }
 
+// Pages "ReadGmByPassDCache", "WriteGmByPassDCache": the scalar unit past its data cache, which must not hold the line dirty.
+namespace model {
+template <typename T> uint64_t passed(const T *address) {
+    static_assert(std::is_integral_v<T> && !std::is_same_v<T, bool>, "integers pass the data cache");
+    const uint64_t where = reinterpret_cast<uint64_t>(address);
+    ascend_model::require(where % sizeof(T) == 0, "the element is not aligned to its size");
+    ascend_model::core().order.begin(PIPE_S);
+    ascend_model::core().check_clean(where, sizeof(T), "passes by");
+    return where;
+}
+} // namespace model
+template <typename T> T ReadGmByPassDCache(T *address, ASCEND_MODEL_AT) {
+    ascend_model::enter("ReadGmByPassDCache", at);
+    T value;
+    std::memcpy(&value, ascend_model::core().gm_read(model::passed(address), sizeof value), sizeof value);
+    ascend_model::core().counters.scalar_read += sizeof value;
+    return value;
+}
+template <typename T> void WriteGmByPassDCache(T *address, T value, ASCEND_MODEL_AT) {
+    ascend_model::enter("WriteGmByPassDCache", at);
+    std::memcpy(ascend_model::core().gm_write(model::passed(address), sizeof value), &value, sizeof value);
+    ascend_model::core().counters.scalar_written += sizeof value;
+}
+
+// Pages "GetBitCount", "CountLeadingZero", "GetSFFValue": of 64 bits, by the scalar unit.
+template <int countValue> int64_t GetBitCount(uint64_t valueIn) {
+    static_assert(countValue == 0 || countValue == 1, "a bit is 0 or 1");
+    return __builtin_popcountll(countValue ? valueIn : ~valueIn);
+}
+inline int64_t CountLeadingZero(uint64_t valueIn) { return valueIn ? __builtin_clzll(valueIn) : 64; }
+template <int countValue> int64_t GetSFFValue(uint64_t valueIn) {
+    static_assert(countValue == 0 || countValue == 1, "a bit is 0 or 1");
+    const uint64_t sought = countValue ? valueIn : ~valueIn;
+    return sought ? __builtin_ctzll(sought) : -1;
+}
+
 // Pages "GetBlockIdx", "GetBlockNum".
 inline int64_t GetBlockIdx() { return ascend_model::core().index; }
 inline int64_t GetBlockNum() { return ascend_model::core().launch.blocks; }
