@@ -262,3 +262,32 @@ fn inexact_arithmetic_is_off_where_it_rounds() {
         assert_eq!((&*exact[name], &*truncated[name], &*flushed[name]), (nearest, to_zero, without_subnormals), "{name}");
     }
 }
+
+/// Casts of 4096 numbers are those of other implementations: the `half` crate and the standard library.
+#[test]
+fn casts_are_those_of_others() {
+    let file = "casts.asc";
+    let kinds = |name: &str| if name.contains("integers") { "i32" } else { "u16" };
+    let expected = |rule: Rule| {
+        let expected = Expected::Gives { kind: kinds(&rule.name).to_owned(), values: vec![String::new(); 4096] };
+        Rule { expected, ..rule }
+    };
+    let rules: Vec<Rule> = rules(file).into_iter().map(expected).collect();
+    let results = results(file, &rules, &[]);
+    type Cast = fn(f32) -> i32;
+    let all: [(&str, f32, Cast); 6] = [
+        ("to_half", 1.3125 / 8192.0, |x| half::f16::from_f32(x).to_bits().into()),
+        ("to_half_and_small", 1.9375 / 1_073_741_824.0, |x| half::f16::from_f32(x).to_bits().into()),
+        ("to_bfloat16", -9.102_219, |x| half::bf16::from_f32(x).to_bits().into()),
+        ("to_integers", -0.125, |x| x.round_ties_even() as i32),
+        ("to_integers_down", -0.125, |x| x.floor() as i32),
+        ("to_integers_away", -0.125, |x| x.round() as i32),
+    ];
+    assert_eq!(all.len(), rules.len());
+    for (name, scale, cast) in all {
+        let (report, values) = &results[name];
+        assert_eq!(report, "", "{name}");
+        let expected: Vec<String> = (0..4096).map(|i| cast(i as f32 * scale).to_string()).collect();
+        assert_eq!(values.split(' ').collect::<Vec<_>>(), expected, "{name}");
+    }
+}

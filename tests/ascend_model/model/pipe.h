@@ -246,11 +246,8 @@ class TPipe {
     uint32_t end = 0, in_queues = 0, out_queues = 0;
 };
 
-// Page "GetTPipePtr".
-inline TPipe *GetTPipePtr() {
-    ascend_model::require(model::the_pipe != 0, "GetTPipePtr with no TPipe alive");
-    return reinterpret_cast<TPipe *>(model::the_pipe);
-}
+// Page "InitSocState": TPipe does what it does; kernels may call it too.
+inline void InitSocState() {}
 
 template <HardEvent event> void SetFlag(int32_t eventID, ASCEND_MODEL_AT) {
     ascend_model::enter("SetFlag", at);
@@ -273,3 +270,9 @@ template <pipe_t pipe> void PipeBarrier(ASCEND_MODEL_AT) {
 }
 
 } // namespace AscendC
+
+// Page "GetTPipePtr"; of no namespace.
+inline AscendC::TPipe *GetTPipePtr() {
+    ascend_model::require(AscendC::model::the_pipe != 0, "GetTPipePtr with no TPipe alive");
+    return reinterpret_cast<AscendC::TPipe *>(AscendC::model::the_pipe);
+}
