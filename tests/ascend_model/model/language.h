@@ -25,8 +25,10 @@ inline std::string code_of(const std::string &source) {
             size_t end = i + 1;
             while (end < code.size() && code[end] != '"') end += code[end] == '\\' ? 2 : 1;
             // What `extern` and `#include` name stays.
-            if (code.compare(i, 3, "\"C\"") == 0 || code.find_last_of('#', i) > code.find_last_of('\n', i)) i = end + 1;
-            else blank(end + 1);
+            if (code.compare(i, 3, "\"C\"") == 0 || code.find_last_of('#', i) > code.find_last_of('\n', i))
+                i = end + 1;
+            else
+                blank(end + 1);
         } else {
             ++i;
         }
@@ -37,8 +39,9 @@ inline std::string code_of(const std::string &source) {
 // The first thing in `source` that device code may not say, with its line; empty for none.
 inline std::string language_fault(const std::string &source) {
     const std::string code = code_of(source);
-    static const char *const words[] = {"std", "virtual", "new", "delete", "malloc", "free", "calloc", "realloc", "typeid", "dynamic_cast",
-                                        "try", "catch", "throw", "memcpy", "memset", "memmove", "printf", "thread_local", "ascend_model"};
+    static const char *const words[] = {
+        "std", "virtual", "new",   "delete", "malloc", "free",    "calloc", "realloc",      "typeid",      "dynamic_cast",
+        "try", "catch",   "throw", "memcpy", "memset", "memmove", "printf", "thread_local", "ascend_model"};
     size_t line = 1;
     for (size_t i = 0; i < code.size();) {
         if (code[i] == '\n') ++line;
@@ -62,8 +65,11 @@ inline std::string language_fault(const std::string &source) {
             size_t stop = code.find('\n', end);
             std::string name = code.substr(end, stop - end);
             bool known = false;
-            for (const char *header : {"\"kernel_operator.h\"", "<cstdint>", "<cstddef>"}) known = known || name.find(header) != std::string::npos;
-            if (!known) return "line " + std::to_string(line) + ": device code includes kernel_operator.h, <cstdint> and <cstddef> alone, not" + name;
+            for (const char *header : {"\"kernel_operator.h\"", "<cstdint>", "<cstddef>"})
+                known = known || name.find(header) != std::string::npos;
+            if (!known)
+                return "line " + std::to_string(line) +
+                       ": device code includes kernel_operator.h, <cstdint> and <cstddef> alone, not" + name;
             end = stop == std::string::npos ? code.size() : stop;
         }
         i = end;

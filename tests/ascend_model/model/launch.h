@@ -44,7 +44,6 @@ inline const char *run_launch(const Entry &entry, const uint64_t *arguments, Lau
     }
 }
 
-
 template <auto kernel> struct Kernel;
 
 template <typename... Arguments, void (*kernel)(Arguments...)> struct Kernel<kernel> {

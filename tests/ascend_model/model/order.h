@@ -28,9 +28,9 @@ struct Ends {
     int from, to;
 };
 inline Ends ends_of(AscendC::HardEvent event) {
-    static const Ends ends[] = {{PIPE_MTE2, PIPE_V}, {PIPE_V, PIPE_MTE2}, {PIPE_MTE3, PIPE_V},    {PIPE_V, PIPE_MTE3},
-                                {PIPE_MTE3, PIPE_MTE2}, {PIPE_MTE2, PIPE_MTE3}, {PIPE_S, PIPE_V}, {PIPE_V, PIPE_S},
-                                {PIPE_S, PIPE_MTE2}, {PIPE_MTE2, PIPE_S}, {PIPE_S, PIPE_MTE3}, {PIPE_MTE3, PIPE_S}};
+    static const Ends ends[] = {{PIPE_MTE2, PIPE_V},    {PIPE_V, PIPE_MTE2},    {PIPE_MTE3, PIPE_V}, {PIPE_V, PIPE_MTE3},
+                                {PIPE_MTE3, PIPE_MTE2}, {PIPE_MTE2, PIPE_MTE3}, {PIPE_S, PIPE_V},    {PIPE_V, PIPE_S},
+                                {PIPE_S, PIPE_MTE2},    {PIPE_MTE2, PIPE_S},    {PIPE_S, PIPE_MTE3}, {PIPE_MTE3, PIPE_S}};
     return ends[static_cast<int>(event)];
 }
 inline constexpr int EVENTS = 12, EVENT_IDS = 8;
@@ -58,8 +58,9 @@ class Order {
 
     std::string missing(int pipe) const {
         if (pipe == at) return text("no PipeBarrier<", pipe_name(pipe), "> between");
-        return text("no wait of ", pipe_name(at), " for ", pipe_name(pipe), " between (HardEvent::", pipe_short(pipe), "_",
-                    pipe_short(at), ")");
+        return text(
+            "no wait of ", pipe_name(at), " for ", pipe_name(pipe), " between (HardEvent::", pipe_short(pipe), "_",
+            pipe_short(at), ")");
     }
 
     // All that is over once what `pipe` was given is over.
@@ -81,13 +82,16 @@ class Order {
 
     void set(int event, int64_t id) {
         check_id(event, id);
-        require(!flags[event][id].up, "SetFlag<", [&] { return event_name(event); }, ">(", id,
-                ") while it is set: two SetFlag of one event and id need a WaitFlag between");
+        require(
+            !flags[event][id].up, "SetFlag<", [&] { return event_name(event); }, ">(", id,
+            ") while it is set: two SetFlag of one event and id need a WaitFlag between");
         flags[event][id] = {true, snapshot(ends_of(static_cast<AscendC::HardEvent>(event)).from)};
     }
     void wait(int event, int64_t id) {
         check_id(event, id);
-        require(flags[event][id].up, "WaitFlag<", [&] { return event_name(event); }, ">(", id, ") with no SetFlag before it: the core hangs");
+        require(
+            flags[event][id].up, "WaitFlag<", [&] { return event_name(event); }, ">(", id,
+            ") with no SetFlag before it: the core hangs");
         flags[event][id].up = false;
         join(ends_of(static_cast<AscendC::HardEvent>(event)).to, flags[event][id].clock);
     }
@@ -98,7 +102,8 @@ class Order {
             lent[event] |= uint8_t(1u << id);
             return id;
         }
-        broken(text("no event id of ", [&] { return event_name(event); }, " is free: there are 8, queues take one a buffer"));
+        broken(
+            text("no event id of ", [&] { return event_name(event); }, " is free: there are 8, queues take one a buffer"));
     }
     int64_t fetch_id(int event) {
         for (int id = 0; id < EVENT_IDS; ++id) {
@@ -106,10 +111,13 @@ class Order {
             lent[event] |= uint8_t(1u << id);
             return id;
         }
-        broken(text("no event id of ", [&] { return event_name(event); }, " is free: there are 8, queues take one a buffer"));
+        broken(
+            text("no event id of ", [&] { return event_name(event); }, " is free: there are 8, queues take one a buffer"));
     }
     void release_id(int event, int64_t id) {
-        require(id >= 0 && id < EVENT_IDS && (taken[event] >> id & 1), "ReleaseEventID of an id that AllocEventID did not give");
+        require(
+            id >= 0 && id < EVENT_IDS && (taken[event] >> id & 1),
+            "ReleaseEventID of an id that AllocEventID did not give");
         require(!flags[event][id].up, "ReleaseEventID of a flag that is set");
         taken[event] &= uint8_t(~(1u << id));
         lent[event] &= uint8_t(~(1u << id));
@@ -118,8 +126,9 @@ class Order {
     void check_flags_down() const {
         for (int event = 0; event < EVENTS; ++event) {
             for (int id = 0; id < EVENT_IDS; ++id) {
-                require(!flags[event][id].up, "the kernel ends with ", [&] { return event_name(event); }, " id ", id,
-                        " set and not waited for: it would be left to the next kernel");
+                require(
+                    !flags[event][id].up, "the kernel ends with ", [&] { return event_name(event); }, " id ", id,
+                    " set and not waited for: it would be left to the next kernel");
             }
         }
     }
@@ -127,8 +136,9 @@ class Order {
   private:
     void check_id(int event, int64_t id) const {
         require(id >= 0 && id < EVENT_IDS, "event id ", id, " is not of 0 to 7");
-        require(lent[event] >> id & 1, "event id ", id, " of ", [&] { return event_name(event); },
-                " comes neither from AllocEventID nor from FetchEventID: beside TPipe, queues may use it");
+        require(
+            lent[event] >> id & 1, "event id ", id, " of ", [&] { return event_name(event); },
+            " comes neither from AllocEventID nor from FetchEventID: beside TPipe, queues may use it");
     }
 
     struct Flag {

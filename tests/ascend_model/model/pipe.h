@@ -18,7 +18,9 @@ template <TPosition pos, int32_t depth> class TQue;
 
 // Page "TBuf": memory that is never queued; its tensors are not freed.
 template <TPosition pos> class TBuf {
-    static_assert(pos == TPosition::VECIN || pos == TPosition::VECOUT || pos == TPosition::VECCALC, "a position of the unified buffer");
+    static_assert(
+        pos == TPosition::VECIN || pos == TPosition::VECOUT || pos == TPosition::VECCALC,
+        "a position of the unified buffer");
 
   public:
     TBuf() = default;
@@ -134,7 +136,8 @@ template <TPosition pos, int32_t depth> class TQue {
     }
     template <typename T> ascend_model::Core::Buffer &owned(const LocalTensor<T> &tensor, const char *what) const {
         tensor.holder(what);
-        ascend_model::require(count && tensor.buffer >= first && tensor.buffer < first + count, what, " is of another queue");
+        ascend_model::require(
+            count && tensor.buffer >= first && tensor.buffer < first + count, what, " is of another queue");
         return ascend_model::core().buffers[tensor.buffer];
     }
     uint32_t first = 0, count = 0, next = 0;
@@ -218,8 +221,9 @@ class TPipe {
         uint32_t bytes = model::rounded(len);
         // Page "InitBuffer": at most 64 buffers in a kernel.
         ascend_model::require(core.buffers.size() < 64, "more than 64 buffers in a kernel");
-        ascend_model::require(uint64_t(end) + bytes <= ascend_model::UB_USABLE, "the unified buffer has ", ascend_model::UB_USABLE,
-                              " bytes, ", uint64_t(end) + bytes, " are asked for");
+        ascend_model::require(
+            uint64_t(end) + bytes <= ascend_model::UB_USABLE, "the unified buffer has ", ascend_model::UB_USABLE,
+            " bytes, ", uint64_t(end) + bytes, " are asked for");
         ascend_model::Core::Buffer buffer{end, bytes, position, use, 0, {}, {}};
         core.buffers.push_back(buffer);
         core.ub.forget(end, bytes);

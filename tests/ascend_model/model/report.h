@@ -64,7 +64,8 @@ inline void enter(const char *name, Where at) {
 // A field of a vendor's struct that holds a T there.
 template <typename T> class Field {
   public:
-    template <typename V, typename = std::enable_if_t<std::is_integral_v<V>>> Field(V given) : value(static_cast<T>(given)) {
+    template <typename V, typename = std::enable_if_t<std::is_integral_v<V>>>
+    Field(V given) : value(static_cast<T>(given)) {
         bool negative = std::is_signed_v<V> && given < V(0);
         bool fits = !negative && static_cast<uint64_t>(given) <= static_cast<uint64_t>(std::numeric_limits<T>::max());
         require(fits, std::to_string(given), " does not fit the ", sizeof(T) * 8, " bits that the call has for it");

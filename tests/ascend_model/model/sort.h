@@ -19,7 +19,8 @@ template <typename T> float score_of(const uint8_t *record) {
 
 template <typename T>
 void Sort32(
-    const LocalTensor<T> &dst, const LocalTensor<T> &src0, const LocalTensor<uint32_t> &src1, const int32_t repeatTime, ASCEND_MODEL_AT) {
+    const LocalTensor<T> &dst, const LocalTensor<T> &src0, const LocalTensor<uint32_t> &src1, const int32_t repeatTime,
+    ASCEND_MODEL_AT) {
     static_assert(model::floating<T>, "Sort32 takes half and float");
     ascend_model::enter("Sort32", at);
     const uint32_t repeats = model::Repeat(repeatTime).checked();
@@ -32,7 +33,11 @@ void Sort32(
     if (repeats == 0) return;
     model::begin_vector(repeats);
     for (uint32_t i = 0; i < repeats; ++i) {
-        struct Record { float score; T given; uint32_t index; };
+        struct Record {
+            float score;
+            T given;
+            uint32_t index;
+        };
         Record records[32];
         const uint8_t *scores = ascend_model::core().ub.read(src0.address + i * 32 * uint32_t(sizeof(T)), 32 * sizeof(T));
         const uint8_t *indices = ascend_model::core().ub.read(src1.address + i * 128, 128);
@@ -61,7 +66,8 @@ template <typename T> struct MrgSortSrcList {
 
 struct MrgSort4Info {
     MrgSort4Info() {}
-    MrgSort4Info(const uint16_t lengths[4], bool suspend, ascend_model::Field<uint16_t> valid, ascend_model::Field<uint8_t> times)
+    MrgSort4Info(
+        const uint16_t lengths[4], bool suspend, ascend_model::Field<uint16_t> valid, ascend_model::Field<uint8_t> times)
         : ifExhaustedSuspension(suspend), validBit(valid), repeatTimes(times) {
         std::memcpy(elementLengths, lengths, sizeof elementLengths);
     }
@@ -86,7 +92,8 @@ template <typename T> void merge(Queues &queues, bool stops, uint8_t *out) {
                 if (stops) return;
                 continue;
             }
-            if (best == 4 || score_of<T>(queues.records[i] + queues.given[i] * 8) > score_of<T>(queues.records[best] + queues.given[best] * 8)) {
+            if (best == 4 || score_of<T>(queues.records[i] + queues.given[i] * 8) >
+                                 score_of<T>(queues.records[best] + queues.given[best] * 8)) {
                 best = i;
             }
         }
@@ -119,7 +126,8 @@ void MrgSort(const LocalTensor<T> &dst, const MrgSortSrcList<T> &src, const MrgS
     if (repeats != 1) {
         bool four = valid == 15 && !params.ifExhaustedSuspension;
         for (uint32_t i = 1; four && i < 4; ++i) {
-            four = merged.lengths[i] == merged.lengths[0] && queues[i]->address == queues[0]->address + i * merged.lengths[0] * 8;
+            four = merged.lengths[i] == merged.lengths[0] &&
+                   queues[i]->address == queues[0]->address + i * merged.lengths[0] * 8;
         }
         model::require(four, "repeatTimes ", repeats, " needs four queues of one length that follow each other");
     }
@@ -139,8 +147,9 @@ void MrgSort(const LocalTensor<T> &dst, const MrgSortSrcList<T> &src, const MrgS
             if (merged.lengths[i] == 0) continue;
             merged.records[i] = core.ub.read(queues[i]->address + uint32_t(repeat * step), merged.lengths[i] * 8);
             for (uint32_t j = 1; j < merged.lengths[i]; ++j) {
-                model::require(model::score_of<T>(merged.records[i] + j * 8 - 8) >= model::score_of<T>(merged.records[i] + j * 8),
-                               "queue ", i + 1, " is not sorted");
+                model::require(
+                    model::score_of<T>(merged.records[i] + j * 8 - 8) >= model::score_of<T>(merged.records[i] + j * 8),
+                    "queue ", i + 1, " is not sorted");
             }
         }
         std::vector<uint8_t> out(total * 8);

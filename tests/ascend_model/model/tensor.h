@@ -58,8 +58,8 @@ template <typename T> class LocalTensor {
         ascend_model::require(buffer != NONE, what, " is a tensor without a buffer");
         ascend_model::require(buffer < ascend_model::core().buffers.size(), what, " is a tensor of a TPipe that is gone");
         const auto &held = ascend_model::core().buffers[buffer];
-        ascend_model::require(held.generation == generation && held.use != Use::FREE, what,
-                              " is a tensor that FreeTensor gave back");
+        ascend_model::require(
+            held.generation == generation && held.use != Use::FREE, what, " is a tensor that FreeTensor gave back");
         ascend_model::require(held.use != Use::QUEUED, what, " is a tensor that is in its queue, between EnQue and DeQue");
         return held;
     }
@@ -96,7 +96,8 @@ template <typename T> class GlobalTensor {
     const T *GetPhyAddr(uint64_t offset) const { return reinterpret_cast<const T *>(address + offset * sizeof(T)); }
 
     GlobalTensor operator[](uint64_t offset) const {
-        ascend_model::require(!sized || offset <= elements, "GlobalTensor[", offset, "] of a tensor of ", elements, " elements");
+        ascend_model::require(
+            !sized || offset <= elements, "GlobalTensor[", offset, "] of a tensor of ", elements, " elements");
         GlobalTensor part = *this;
         part.address += offset * sizeof(T);
         if (sized) part.elements -= offset;
@@ -125,8 +126,9 @@ template <typename T> class GlobalTensor {
     // Checks that `count` bytes from `skip` on lie within the size that was given, if one was.
     void check(uint64_t skip, uint64_t count) const {
         ascend_model::require(address != 0, "a GlobalTensor without SetGlobalBuffer");
-        ascend_model::require(!sized || skip + count <= elements * sizeof(T), "bytes ", skip, " to ", skip + count,
-                              " of a GlobalTensor of ", elements * sizeof(T), " bytes");
+        ascend_model::require(
+            !sized || skip + count <= elements * sizeof(T), "bytes ", skip, " to ", skip + count, " of a GlobalTensor of ",
+            elements * sizeof(T), " bytes");
     }
 
   private:

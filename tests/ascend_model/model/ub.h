@@ -78,8 +78,9 @@ class UnifiedBuffer {
         }
         for (; i < bytes; ++i) {
             if (__builtin_expect(state[i] == WRITTEN, 1)) continue;
-            require(state[i] != DUMMY, "reads byte ", address + i,
-                    " of the unified buffer, padding that DataCopyPad left undefined");
+            require(
+                state[i] != DUMMY, "reads byte ", address + i,
+                " of the unified buffer, padding that DataCopyPad left undefined");
             broken(text("reads byte ", address + i, " of the unified buffer, which was never written"));
         }
     }
@@ -88,20 +89,23 @@ class UnifiedBuffer {
         if (cell.written) {
             bool own = int(cell.pipe) == order.pipe() && cell.written == order.now();
             require(!own || iterations_may_chain, "one iteration reads what an earlier one of the same call wrote");
-            require(order.after(int(cell.pipe), cell.written), "reads what ", pipe_name(int(cell.pipe)), " writes, with ",
-                    [&] { return order.missing(int(cell.pipe)); });
+            require(
+                order.after(int(cell.pipe), cell.written), "reads what ", pipe_name(int(cell.pipe)), " writes, with ",
+                [&] { return order.missing(int(cell.pipe)); });
         }
         cell.read[order.pipe()] = order.now();
     }
 
     void check_write(Cell &cell) {
         for (int pipe = 0; pipe < PIPES; ++pipe) {
-            require(order.after(pipe, cell.read[pipe]), "writes where ", pipe_name(pipe), " reads, with ",
-                    [&] { return order.missing(pipe); });
+            require(order.after(pipe, cell.read[pipe]), "writes where ", pipe_name(pipe), " reads, with ", [&] {
+                return order.missing(pipe);
+            });
         }
         if (cell.written) {
-            require(order.after(int(cell.pipe), cell.written), "writes where ", pipe_name(int(cell.pipe)), " writes, with ",
-                    [&] { return order.missing(int(cell.pipe)); });
+            require(
+                order.after(int(cell.pipe), cell.written), "writes where ", pipe_name(int(cell.pipe)), " writes, with ",
+                [&] { return order.missing(int(cell.pipe)); });
         }
         cell.written = order.now();
         cell.pipe = uint32_t(order.pipe());

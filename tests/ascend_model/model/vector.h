@@ -104,7 +104,8 @@ template <typename T> struct Operand {
 };
 
 // Page "General notes, overlap": within an iteration source and destination are the same bytes or apart.
-template <typename D, typename S> void check_overlap(const Operand<D> &dst, const Operand<S> &src, uint32_t repeat, uint32_t lanes) {
+template <typename D, typename S>
+void check_overlap(const Operand<D> &dst, const Operand<S> &src, uint32_t repeat, uint32_t lanes) {
     const uint32_t blocks_d = (lanes * uint32_t(sizeof(D)) + 31) / 32, blocks_s = (lanes * uint32_t(sizeof(S)) + 31) / 32;
     const uint64_t d = dst.tensor.address + dst.offset(repeat, 0), s = src.tensor.address + src.offset(repeat, 0);
     if (sizeof(D) == sizeof(S) && d == s && dst.block_stride == src.block_stride) return;
@@ -112,7 +113,9 @@ template <typename D, typename S> void check_overlap(const Operand<D> &dst, cons
     for (uint32_t i = 0; i < blocks_d; ++i) {
         for (uint32_t j = 0; j < blocks_s; ++j) {
             bool meet = d + dst.offset(0, i) == s + src.offset(0, j);
-            require(!meet || (i == j && sizeof(D) == sizeof(S)), "dst and ", src.what, " overlap in part: they must be the same or apart");
+            require(
+                !meet || (i == j && sizeof(D) == sizeof(S)), "dst and ", src.what,
+                " overlap in part: they must be the same or apart");
         }
     }
 }
@@ -129,7 +132,8 @@ template <typename Body> void over_count(int64_t count, uint32_t lanes, const Bo
     if (count == 0) return; // the pages: nothing is done on dav-2201
     const uint32_t repeats = uint32_t((uint64_t(count) + lanes - 1) / lanes);
     begin_vector(repeats);
-    for (uint32_t i = 0; i < repeats; ++i) body(i, Lanes::first(uint32_t(std::min<int64_t>(lanes, count - int64_t(i) * lanes))));
+    for (uint32_t i = 0; i < repeats; ++i)
+        body(i, Lanes::first(uint32_t(std::min<int64_t>(lanes, count - int64_t(i) * lanes))));
 }
 // The same for `repeats` iterations of one mask.
 template <typename Body> void over_repeats(Repeat repeat, const Lanes &mask, const Body &body) {
@@ -158,7 +162,9 @@ void unary(const Operand<D> &dst, const Operand<S> &src, uint32_t repeat, const 
     dst.store(repeat, mask, LANES, out);
 }
 template <typename T, typename Op>
-void binary(const Operand<T> &dst, const Operand<T> &src0, const Operand<T> &src1, uint32_t repeat, const Lanes &mask, const Op &op) {
+void binary(
+    const Operand<T> &dst, const Operand<T> &src0, const Operand<T> &src1, uint32_t repeat, const Lanes &mask,
+    const Op &op) {
     constexpr uint32_t LANES = 256 / sizeof(T);
     T a[LANES], b[LANES], out[LANES];
     check_overlap(dst, src0, repeat, LANES);

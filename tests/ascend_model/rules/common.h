@@ -7,7 +7,8 @@
 using namespace AscendC;
 
 // `in` holds 16384 floats 0, 1, 2, ...; `out` has as many bytes, never written.
-#define RULE(name) extern "C" __global__ __vector__ __aicore__ void name([[maybe_unused]] GM_ADDR in, [[maybe_unused]] GM_ADDR out)
+#define RULE(name) \
+    extern "C" __global__ __vector__ __aicore__ void name([[maybe_unused]] GM_ADDR in, [[maybe_unused]] GM_ADDR out)
 
 using In = TQue<TPosition::VECIN, 1>;
 using Out = TQue<TPosition::VECOUT, 1>;
@@ -52,7 +53,9 @@ struct Bench {
         PipeBarrier<PIPE_V>();
         return tensor;
     }
-    template <typename T> __aicore__ LocalTensor<T> raw(uint32_t part) { return calc.GetWithOffset<T>(1024 / sizeof(T), part * 1024); }
+    template <typename T> __aicore__ LocalTensor<T> raw(uint32_t part) {
+        return calc.GetWithOffset<T>(1024 / sizeof(T), part * 1024);
+    }
 
     template <HardEvent event> __aicore__ void wait() {
         auto id = pipe.FetchEventID<event>();
