@@ -123,16 +123,18 @@ void Gather(
     model::check_local(src, "src", 0, {TPosition::VECIN, TPosition::VECOUT, TPosition::VECCALC});
     model::check_local(
         srcOffset, "srcOffset", uint64_t(count) * 4, {TPosition::VECIN, TPosition::VECOUT, TPosition::VECCALC});
-    model::check_apart(dst, "dst", src, "src", uint64_t(count) * sizeof(T), src.bytes);
     model::check_apart(dst, "dst", srcOffset, "srcOffset", uint64_t(count) * sizeof(T), uint64_t(count) * 4);
     if (count == 0) return;
     model::begin_vector((count + model::lanes_of<T> - 1) / model::lanes_of<T>);
+    const uint64_t written = dst.address + uint64_t(count) * sizeof(T);
     for (uint32_t i = 0; i < count; ++i) {
         uint32_t offset;
         std::memcpy(&offset, ascend_model::core().ub.read(srcOffset.address + i * 4, 4), 4);
         model::require(offset % sizeof(T) == 0, "offset ", offset, " is not aligned to the element");
         uint64_t from = uint64_t(srcBaseAddr) + offset;
         model::require(from + sizeof(T) <= src.bytes, "offset ", from, " lies past the ", src.bytes, " bytes of src");
+        const uint64_t place = src.address + from;
+        model::require(place + sizeof(T) <= dst.address || place >= written, "dst and src overlap");
         T value;
         std::memcpy(&value, ascend_model::core().ub.read(src.address + uint32_t(from), sizeof(T)), sizeof(T));
         std::memcpy(ascend_model::core().ub.write(dst.address + i * uint32_t(sizeof(T)), sizeof(T)), &value, sizeof(T));

@@ -150,10 +150,10 @@ void select_one(
     T x[LANES], y[LANES], out[LANES];
     uint64_t bits[2];
     get_bits(choice, choice_at, used, bits);
-    check_overlap(dst, a, repeat, LANES);
+    check_overlap(dst, a, repeat, mask, LANES);
     a.load(repeat, mask, LANES, x);
     if (b) {
-        check_overlap(dst, *b, repeat, LANES);
+        check_overlap(dst, *b, repeat, mask, LANES);
         b->load(repeat, mask, LANES, y);
     }
     for (uint32_t lane = 0; lane < LANES; ++lane) {
@@ -272,8 +272,6 @@ uint64_t gather_mask(
     require(
         reduceMode ? mask >= 1 : mask == 0, "mask ", mask,
         reduceMode ? " of the counter mode is not of 1 and up" : " has no effect in the normal mode, and is not 0");
-    const uint64_t taken = a.offset(repeats - 1, 0) + uint64_t(each) * sizeof(T);
-    if (dst.address != src0.address) check_apart(dst, "dst", src0, "src0", std::min<uint64_t>(dst.bytes, taken), taken);
     begin_vector(repeats * ((each + LANES - 1) / LANES));
     uint64_t kept = 0;
     for (uint32_t repeat = 0; repeat < repeats; ++repeat) {
@@ -296,6 +294,8 @@ uint64_t gather_mask(
             }
         }
     }
+    const uint64_t taken = a.offset(repeats - 1, 0) + uint64_t(each) * sizeof(T);
+    if (dst.address != src0.address) check_apart(dst, "dst", src0, "src0", kept * sizeof(T), taken);
     return kept;
 }
 } // namespace model
@@ -310,13 +310,15 @@ void GatherMask(
         "the pattern of GatherMask is uint16_t for 16-bit elements, uint32_t for 32-bit ones");
     ascend_model::enter("GatherMask", at);
     model::check_local(src1Pattern, "src1Pattern", 0, {TPosition::VECIN, TPosition::VECOUT, TPosition::VECCALC});
-    model::check_apart(dst, "dst", src1Pattern, "src1Pattern", dst.bytes, src1Pattern.bytes);
+    uint64_t pattern_bytes = 0;
     rsvdCnt = model::gather_mask(dst, src0, reduceMode, mask, params, [&](uint32_t repeat, uint32_t lane) {
         const uint64_t byte = uint64_t(repeat) * params.src1RepeatStride * 32 + lane / 8;
+        pattern_bytes = std::max(pattern_bytes, byte + 1);
         model::require(
             byte < src1Pattern.bytes, "src1Pattern has ", src1Pattern.bytes, " bytes, the call takes byte ", byte);
         return (*ascend_model::core().ub.read(src1Pattern.address + uint32_t(byte), 1) >> (lane % 8) & 1) != 0;
     });
+    model::check_apart(dst, "dst", src1Pattern, "src1Pattern", rsvdCnt * sizeof(T), pattern_bytes);
 }
 // A fixed pattern of 1 to 7 chooses.
 template <typename T>

@@ -28,6 +28,12 @@ struct Lanes {
         }
         return true;
     }
+    bool any(uint32_t from, uint32_t count) const {
+        for (uint32_t i = from; i < from + count && i < 128; ++i) {
+            if (on(i)) return true;
+        }
+        return false;
+    }
     // How many lanes take part where these are the first ones, else 0.
     uint32_t prefix() const {
         const uint64_t low = bits[0], high = bits[1];
@@ -103,16 +109,18 @@ template <typename T> struct Operand {
     }
 };
 
-// Page "General notes, overlap": within an iteration source and destination are the same bytes or apart.
+// Page "General notes, overlap": within an iteration source and destination are the same bytes or apart. Blocks without a
+// lane that takes part are not touched.
 template <typename D, typename S>
-void check_overlap(const Operand<D> &dst, const Operand<S> &src, uint32_t repeat, uint32_t lanes) {
-    const uint32_t blocks_d = (lanes * uint32_t(sizeof(D)) + 31) / 32, blocks_s = (lanes * uint32_t(sizeof(S)) + 31) / 32;
+void check_overlap(const Operand<D> &dst, const Operand<S> &src, uint32_t repeat, const Lanes &mask, uint32_t lanes) {
     const uint64_t d = dst.tensor.address + dst.offset(repeat, 0), s = src.tensor.address + src.offset(repeat, 0);
     if (sizeof(D) == sizeof(S) && d == s && dst.block_stride == src.block_stride) return;
-    if (d >= s + src.offset(0, blocks_s) + 32 || s >= d + dst.offset(0, blocks_d) + 32) return;
-    for (uint32_t i = 0; i < blocks_d; ++i) {
-        for (uint32_t j = 0; j < blocks_s; ++j) {
-            bool meet = d + dst.offset(0, i) == s + src.offset(0, j);
+    if (d >= s + src.offset(0, 8) || s >= d + dst.offset(0, 8)) return;
+    for (uint32_t i = 0; i * dst.PER_BLOCK < lanes; ++i) {
+        if (!mask.any(i * dst.PER_BLOCK, dst.PER_BLOCK)) continue;
+        for (uint32_t j = 0; j * src.PER_BLOCK < lanes; ++j) {
+            if (!mask.any(j * src.PER_BLOCK, src.PER_BLOCK)) continue;
+            const bool meet = d + dst.offset(0, i) == s + src.offset(0, j);
             require(
                 !meet || (i == j && sizeof(D) == sizeof(S)), "dst and ", src.what,
                 " overlap in part: they must be the same or apart");
@@ -154,7 +162,7 @@ void unary(const Operand<D> &dst, const Operand<S> &src, uint32_t repeat, const 
     constexpr uint32_t LANES = 256 / (sizeof(D) > sizeof(S) ? sizeof(D) : sizeof(S));
     S in[LANES];
     D out[LANES];
-    check_overlap(dst, src, repeat, LANES);
+    check_overlap(dst, src, repeat, mask, LANES);
     src.load(repeat, mask, LANES, in);
     for (uint32_t lane = 0; lane < LANES; ++lane) {
         if (mask.on(lane)) out[lane] = op(in[lane]);
@@ -167,8 +175,8 @@ void binary(
     const Op &op) {
     constexpr uint32_t LANES = 256 / sizeof(T);
     T a[LANES], b[LANES], out[LANES];
-    check_overlap(dst, src0, repeat, LANES);
-    check_overlap(dst, src1, repeat, LANES);
+    check_overlap(dst, src0, repeat, mask, LANES);
+    check_overlap(dst, src1, repeat, mask, LANES);
     src0.load(repeat, mask, LANES, a);
     src1.load(repeat, mask, LANES, b);
     for (uint32_t lane = 0; lane < LANES; ++lane) {
