@@ -244,10 +244,13 @@ fn inexact_arithmetic_is_off_where_it_rounds() {
     let rules = rules(file);
     let values = |inexact: &str| {
         let results = results(file, &rules, &[("INEXACT", inexact)]);
-        results.into_iter().map(|(name, (report, values))| {
-            assert_eq!(report, "", "{name}");
-            (name, values)
-        }).collect::<HashMap<_, _>>()
+        results
+            .into_iter()
+            .map(|(name, (report, values))| {
+                assert_eq!(report, "", "{name}");
+                (name, values)
+            })
+            .collect::<HashMap<_, _>>()
     };
     let (exact, truncated, flushed) = (values(""), values("truncate"), values("flush"));
     for (name, nearest, to_zero, without_subnormals) in [
@@ -259,7 +262,11 @@ fn inexact_arithmetic_is_off_where_it_rounds() {
         // Half of the smallest normal number.
         ("subnormal_product", "4194304", "4194304", "0"),
     ] {
-        assert_eq!((&*exact[name], &*truncated[name], &*flushed[name]), (nearest, to_zero, without_subnormals), "{name}");
+        assert_eq!(
+            (&*exact[name], &*truncated[name], &*flushed[name]),
+            (nearest, to_zero, without_subnormals),
+            "{name}"
+        );
     }
 }
 

@@ -68,9 +68,7 @@ fn arithmetic_is_made_inexact_by_a_setting() {
         ("truncate,flush", [0x3F7F_FFFD, 0]),
     ] {
         sim.runtime.set("INEXACT", setting);
-        for (bits, factor, expected) in
-            [(0x3EAA_AAA9_u32, 3.0_f32, expected[0]), (0x0080_0000, 0.5, expected[1])]
-        {
+        for (bits, factor, expected) in [(0x3EAA_AAA9_u32, 3.0_f32, expected[0]), (0x0080_0000, 0.5, expected[1])] {
             let memory = DeviceBuffer::new(&device, 64).unwrap();
             let operands = u64::from(bits) | u64::from(factor.to_bits()) << 32;
             let arguments = Arguments::default().and(&[memory.ptr().0, operands]).unwrap();

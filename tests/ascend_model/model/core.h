@@ -195,6 +195,7 @@ class Core {
                                  "without DataCacheCleanAndInvalid");
         }
         order.check_flags_down();
+        require(atomic == Atomic::NONE, "the kernel ends with an atomic set: what follows would add, too");
         require(!pipe_alive, "the kernel ends with a TPipe alive");
     }
 

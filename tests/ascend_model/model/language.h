@@ -25,7 +25,8 @@ inline std::string code_of(const std::string &source) {
             size_t end = i + 1;
             while (end < code.size() && code[end] != '"') end += code[end] == '\\' ? 2 : 1;
             // What `extern` and `#include` name stays.
-            size_t line = code.find_last_of('\n', i), start = code.find_first_not_of(" \t", line == std::string::npos ? 0 : line + 1);
+            size_t line = code.find_last_of('\n', i),
+                   start = code.find_first_not_of(" \t", line == std::string::npos ? 0 : line + 1);
             if (code.compare(i, 3, "\"C\"") == 0 || code[start] == '#')
                 i = end + 1;
             else

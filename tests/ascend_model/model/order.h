@@ -96,23 +96,25 @@ class Order {
         join(ends_of(static_cast<AscendC::HardEvent>(event)).to, flags[event][id].clock);
     }
     int64_t alloc_id(int event) {
-        for (int id = 0; id < EVENT_IDS; ++id) {
-            if (taken[event] >> id & 1) continue;
-            taken[event] |= uint8_t(1u << id);
-            lent[event] |= uint8_t(1u << id);
-            return id;
-        }
-        broken(
-            text("no event id of ", [&] { return event_name(event); }, " is free: there are 8, queues take one a buffer"));
+        const int64_t id = free_id(event);
+        taken[event] |= uint8_t(1u << id);
+        lent[event] |= uint8_t(1u << id);
+        return id;
+    }
+    // A queue takes an id, which is nobody else's then.
+    void take_id(int event) {
+        const int64_t id = free_id(event);
+        taken[event] |= uint8_t(1u << id);
+        lent[event] &= uint8_t(~(1u << id));
+    }
+    // A TPipe that ends gives all ids back.
+    void forget_ids() {
+        for (int event = 0; event < EVENTS; ++event) taken[event] = lent[event] = 0;
     }
     int64_t fetch_id(int event) {
-        for (int id = 0; id < EVENT_IDS; ++id) {
-            if (taken[event] >> id & 1) continue;
-            lent[event] |= uint8_t(1u << id);
-            return id;
-        }
-        broken(
-            text("no event id of ", [&] { return event_name(event); }, " is free: there are 8, queues take one a buffer"));
+        const int64_t id = free_id(event);
+        lent[event] |= uint8_t(1u << id);
+        return id;
     }
     void release_id(int event, int64_t id) {
         require(
@@ -134,6 +136,12 @@ class Order {
     }
 
   private:
+    int64_t free_id(int event) const {
+        for (int id = 0; id < EVENT_IDS; ++id) {
+            if (!(taken[event] >> id & 1)) return id;
+        }
+        broken(text("no event id of ", event_name(event), " is free: there are 8, queues take one a buffer"));
+    }
     void check_id(int event, int64_t id) const {
         require(id >= 0 && id < EVENT_IDS, "event id ", id, " is not of 0 to 7");
         require(

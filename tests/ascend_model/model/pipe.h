@@ -183,8 +183,8 @@ class TPipe {
         que.count = num;
         for (uint32_t i = 0; i < num; ++i) {
             take(len, pos, Use::FREE);
-            core.order.alloc_id(static_cast<int>(pos == TPosition::VECIN ? HardEvent::MTE2_V : HardEvent::V_MTE3));
-            core.order.alloc_id(static_cast<int>(pos == TPosition::VECIN ? HardEvent::V_MTE2 : HardEvent::MTE3_V));
+            core.order.take_id(static_cast<int>(pos == TPosition::VECIN ? HardEvent::MTE2_V : HardEvent::V_MTE3));
+            core.order.take_id(static_cast<int>(pos == TPosition::VECIN ? HardEvent::V_MTE2 : HardEvent::MTE3_V));
         }
         return true;
     }
@@ -236,6 +236,8 @@ class TPipe {
         model::the_pipe = 0;
         core.order.barrier_all();
         if (!check) return;
+        core.order.check_flags_down();
+        core.order.forget_ids();
         ascend_model::current_call.name = "the end of TPipe";
         for (auto &buffer : core.buffers) {
             ascend_model::require(buffer.use != Use::QUEUED, "a tensor is left in its queue");

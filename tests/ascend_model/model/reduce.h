@@ -27,7 +27,7 @@ template <typename T> uint32_t extreme(Reduce kind, const T *values, const Lanes
     uint32_t best = count;
     for (uint32_t i = 0; i < count; ++i) {
         if (!mask.on(from + i)) continue;
-        if constexpr (std::is_same_v<T, float>) Number<float>::ordered(values[i]);
+        Number<float>::ordered(float(values[i]));
         if (best == count ||
             (kind == Reduce::MAX ? Number<T>::less(values[best], values[i]) : Number<T>::less(values[i], values[best])))
             best = i;

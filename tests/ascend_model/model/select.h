@@ -265,6 +265,7 @@ uint64_t gather_mask(
     Operand<T> a{src0, "src0", p.src0BlockStride, p.src0RepeatStride};
     a.check();
     check_local(dst, "dst", 0, {TPosition::VECIN, TPosition::VECOUT, TPosition::VECCALC});
+    require(p.repeatTimes <= 255, "repeatTimes ", uint32_t(p.repeatTimes), " is not of 0 to 255");
     if (p.repeatTimes == 0) return 0;
     const uint32_t repeats = p.repeatTimes;
     // Normal mode: whole iterations, the page suggests mask 0. Counter mode: `mask` elements an iteration, of 1 and up.
