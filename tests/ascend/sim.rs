@@ -176,6 +176,11 @@ impl Double {
         self.call(name, |f: unsafe extern "C" fn(*const c_char) -> c_long| unsafe { f(of.as_ptr()) }) as usize
     }
 
+    /// What kernels did since the last reset: see `ascend_sim_counter`.
+    pub fn counter(&self, name: &str) -> usize {
+        self.number("ascend_sim_counter", name)
+    }
+
     pub fn count(&self, call: &str) -> usize {
         self.number("ascend_sim_count", call)
     }

@@ -2,6 +2,8 @@
 // of its own, as the vendor's is, with its own failures (ascend_sim_fail of this library).
 #include "sim.h"
 
+#include "../ascend_model/model/language.h"
+
 extern "C" {
 #include "../../ffi/aclrtc_abi.h"
 }
@@ -52,6 +54,8 @@ std::string with_entries(const std::string &source) {
 }
 
 int compile(Program &program) {
+    program.log = ascend_model::language_fault(program.source);
+    if (!program.log.empty()) return sim::refuse("aclrtcCompileProg", COMPILATION, "the source does not compile");
     char folder[] = "/tmp/ascend_sim_rtc_XXXXXX";
     if (!mkdtemp(folder)) return sim::refuse("aclrtcCompileProg", FAILURE, "no temporary folder");
     const std::string base = folder, source = base + "/kernel.cpp", object = base + "/kernel.so", log = base + "/log";
@@ -59,7 +63,7 @@ int compile(Program &program) {
     // ASCEND_SIM_CXXFLAGS: what the simulator itself was sanitized with.
     const char *compiler = std::getenv("CXX");
     const std::string command = std::string(compiler ? compiler : "g++") +
-                                " -std=c++17 -O2 -shared -fPIC -fvisibility=hidden -I" ASCEND_MODEL_DIR " " +
+                                " -std=c++17 -O2 -ffp-contract=off -fno-strict-aliasing -shared -fPIC -fvisibility=hidden -I" ASCEND_MODEL_DIR " " +
                                 sim::setting("CXXFLAGS", "") + " -o " + object + " " + source + " > " + log + " 2>&1";
     const bool done = std::system(command.c_str()) == 0;
     program.log = read_file(log);

@@ -7,7 +7,16 @@
 namespace AscendC {
 namespace model {
 
-enum : uint32_t { NONE = 1, RINT = 2, FLOOR = 4, CEIL = 8, ROUND = 16, TRUNC = 32, ODD = 64, FIVE = RINT | FLOOR | CEIL | ROUND | TRUNC };
+enum : uint32_t {
+    NONE = 1,
+    RINT = 2,
+    FLOOR = 4,
+    CEIL = 8,
+    ROUND = 16,
+    TRUNC = 32,
+    ODD = 64,
+    FIVE = RINT | FLOOR | CEIL | ROUND | TRUNC
+};
 
 template <typename D, typename S> constexpr uint32_t cast_modes() {
     if (one_of<S, int8_t, uint8_t> && one_of<D, half>) return NONE;
@@ -72,12 +81,16 @@ template <typename D> D to_integer(float value, char mode) {
 
 template <typename D, typename S> D cast(S x, char mode) {
     if constexpr (std::is_same_v<S, half>) {
-        if constexpr (std::is_same_v<D, float>) return float(x);
-        else return to_integer<D>(float(x), mode);
+        if constexpr (std::is_same_v<D, float>)
+            return float(x);
+        else
+            return to_integer<D>(float(x), mode);
     } else if constexpr (std::is_same_v<S, bfloat16_t>) {
         float value = ascend_model::bits_as<float>(uint32_t(x.bits) << 16);
-        if constexpr (std::is_same_v<D, float>) return flushed(value);
-        else return to_integer<D>(value, mode);
+        if constexpr (std::is_same_v<D, float>)
+            return flushed(value);
+        else
+            return to_integer<D>(value, mode);
     } else if constexpr (std::is_same_v<S, float>) {
         if constexpr (std::is_same_v<D, half>) {
             half made;
@@ -105,25 +118,33 @@ template <typename D, typename S> D cast(S x, char mode) {
 
 template <typename D, typename S> char check_cast(RoundMode mode) {
     static_assert(cast_modes<D, S>() != 0, "Cast has no such pair of types on dav-2201");
-    require(cast_modes<D, S>() >> static_cast<int>(mode) & 1, "round mode ", static_cast<int>(mode), " is not one of this pair of types");
+    require(
+        cast_modes<D, S>() >> static_cast<int>(mode) & 1, "round mode ", static_cast<int>(mode),
+        " is not one of this pair of types");
     return mode_letter(mode);
 }
-template <typename D, typename S> inline constexpr uint32_t cast_lanes = 256 / uint32_t(sizeof(D) > sizeof(S) ? sizeof(D) : sizeof(S));
+template <typename D, typename S>
+inline constexpr uint32_t cast_lanes = 256 / uint32_t(sizeof(D) > sizeof(S) ? sizeof(D) : sizeof(S));
 
 template <typename D, typename S>
 void cast_mask(
-    const LocalTensor<D> &dst, const LocalTensor<S> &src, RoundMode mode, const Lanes &mask, Repeat repeat, const UnaryRepeatParams &p) {
+    const LocalTensor<D> &dst, const LocalTensor<S> &src, RoundMode mode, const Lanes &mask, Repeat repeat,
+    const UnaryRepeatParams &p) {
     const char letter = check_cast<D, S>(mode);
     Operand<D> d{dst, "dst", nonzero_stride(p.dstBlkStride), p.dstRepStride};
     Operand<S> s{src, "src", p.srcBlkStride, p.srcRepStride};
     d.check(), s.check();
-    over_repeats(repeat, mask, [&](uint32_t i, const Lanes &lanes) { unary(d, s, i, lanes, [&](S x) { return cast<D>(x, letter); }); });
+    over_repeats(repeat, mask, [&](uint32_t i, const Lanes &lanes) {
+        unary(d, s, i, lanes, [&](S x) { return cast<D>(x, letter); });
+    });
 }
 
 } // namespace model
 
 template <typename D, typename S>
-void Cast(const LocalTensor<D> &dst, const LocalTensor<S> &src, const RoundMode &roundMode, const uint32_t count, ASCEND_MODEL_AT) {
+void Cast(
+    const LocalTensor<D> &dst, const LocalTensor<S> &src, const RoundMode &roundMode, const uint32_t count,
+    ASCEND_MODEL_AT) {
     ascend_model::enter("Cast", at);
     const char letter = model::check_cast<D, S>(roundMode);
     constexpr uint32_t LANES = model::cast_lanes<D, S>;
@@ -136,15 +157,15 @@ void Cast(const LocalTensor<D> &dst, const LocalTensor<S> &src, const RoundMode 
 }
 template <typename D, typename S>
 void Cast(
-    const LocalTensor<D> &dst, const LocalTensor<S> &src, const RoundMode &roundMode, uint64_t mask, model::Repeat repeatTime,
-    const UnaryRepeatParams &repeatParams, ASCEND_MODEL_AT) {
+    const LocalTensor<D> &dst, const LocalTensor<S> &src, const RoundMode &roundMode, uint64_t mask,
+    model::Repeat repeatTime, const UnaryRepeatParams &repeatParams, ASCEND_MODEL_AT) {
     ascend_model::enter("Cast", at);
     model::cast_mask(dst, src, roundMode, model::Lanes::counted(mask, model::cast_lanes<D, S>), repeatTime, repeatParams);
 }
 template <typename D, typename S>
 void Cast(
-    const LocalTensor<D> &dst, const LocalTensor<S> &src, const RoundMode &roundMode, const uint64_t mask[], model::Repeat repeatTime,
-    const UnaryRepeatParams &repeatParams, ASCEND_MODEL_AT) {
+    const LocalTensor<D> &dst, const LocalTensor<S> &src, const RoundMode &roundMode, const uint64_t mask[],
+    model::Repeat repeatTime, const UnaryRepeatParams &repeatParams, ASCEND_MODEL_AT) {
     ascend_model::enter("Cast", at);
     model::cast_mask(dst, src, roundMode, model::Lanes::of_bits(mask, model::cast_lanes<D, S>), repeatTime, repeatParams);
 }

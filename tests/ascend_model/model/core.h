@@ -4,14 +4,15 @@
 #include "memory.h"
 #include "ub.h"
 
+#include <atomic>
 #include <unordered_map>
 
 namespace ascend_model {
 
 struct Counters {
-    uint64_t gm_read = 0, gm_written = 0;             // bytes, by MTE2 and MTE3
-    uint64_t scalar_read = 0, scalar_written = 0;     // bytes of GM, by the scalar unit
-    uint64_t vector_calls = 0, vector_repeats = 0;    // repeats: 256 bytes of the widest operand each
+    uint64_t gm_read = 0, gm_written = 0;          // bytes, by MTE2 and MTE3
+    uint64_t scalar_read = 0, scalar_written = 0;  // bytes of GM, by the scalar unit
+    uint64_t vector_calls = 0, vector_repeats = 0; // repeats: 256 bytes of the widest operand each
     uint64_t moves = 0, scalar_ub = 0, waits = 0;
     void add(const Counters &other) {
         gm_read += other.gm_read, gm_written += other.gm_written, scalar_read += other.scalar_read;
@@ -25,6 +26,9 @@ struct Inexact {
     bool truncate = false; // a rounded sum or product is rounded to zero
     bool flush = false;    // subnormal operands and results count as zero
 };
+
+// Whether any launch so far was to be inexact: what most launches ask alone.
+inline std::atomic<bool> inexact_somewhere{false};
 
 struct Launch {
     GlobalMemory *memory = nullptr;
@@ -51,6 +55,8 @@ class Core {
     std::string atomic_type;
     bool pad_set = false;
     uint64_t pad_bits = 0;
+    uint16_t merged[4] = {};    // what the last MrgSort took of each queue
+    bool merge_stopped = false; // and whether that may be asked for
 
     // ---- buffers of TPipe
 
@@ -69,9 +75,10 @@ class Core {
     // Checks an access of the instruction at work and gives where the bytes are.
     uint8_t *gm_read(uint64_t address, uint64_t bytes) {
         Region &region = region_of(address, bytes, "reads");
-        for (uint64_t i = 0; i < bytes; ++i) {
-            require(region.defined[address - region.base + i], "reads byte ", address - region.base + i,
-                    " of an allocation, which was never written");
+        const uint8_t *defined = region.defined + (address - region.base);
+        if (__builtin_expect(std::memchr(defined, 0, bytes) != nullptr, 0)) {
+            const uint64_t at = uint64_t(static_cast<const uint8_t *>(std::memchr(defined, 0, bytes)) - region.defined);
+            broken(text("reads byte ", at, " of an allocation, which was never written"));
         }
         const int pipe = order.pipe();
         if (pipe != PIPE_S) check_clean(address, bytes, "reads");
@@ -79,8 +86,9 @@ class Core {
         for (uint64_t at = address & ~uint64_t(3); at < address + bytes; at += 4) {
             GmWord &word = region.word(at);
             if (launch_of(word.write) == (launch.number & 0xFFFFF) && word.write) {
-                require(core_of(word.write) == index, "core ", index, " reads what core ", core_of(word.write),
-                        " writes in the same launch: nothing orders cores");
+                require(
+                    core_of(word.write) == index, "core ", index, " reads what core ", core_of(word.write),
+                    " writes in the same launch: nothing orders cores");
                 check_order(word.write, "reads", "writes");
             }
             Tag &read = pipe == PIPE_S ? word.scalar : word.moved;
@@ -101,17 +109,22 @@ class Core {
             if (ours(word.write)) {
                 bool both_atomic = adds && word.atomic == word.write;
                 if (core_of(word.write) != index) {
-                    require(both_atomic, "core ", index, " writes what core ", core_of(word.write),
-                            " writes in the same launch: nothing orders cores");
+                    require(
+                        both_atomic, "core ", index, " writes what core ", core_of(word.write),
+                        " writes in the same launch: nothing orders cores");
                 } else if (!both_atomic) {
                     check_order(word.write, "writes", "writes");
                 }
             }
             for (Tag read : {word.moved, word.scalar}) {
                 if (!ours(read)) continue;
-                require(core_of(read) == index, "core ", index, " writes what ",
-                        core_of(read) == MANY ? std::string("other cores read") : text("core ", core_of(read), " reads"),
-                        " in the same launch: nothing orders cores");
+                require(
+                    core_of(read) == index, "core ", index, " writes what ",
+                    [&] {
+                        return core_of(read) == MANY ? std::string("other cores read")
+                                                     : text("core ", core_of(read), " reads");
+                    },
+                    " in the same launch: nothing orders cores");
                 check_order(read, "writes", "reads");
             }
             word.write = mine;
@@ -124,15 +137,14 @@ class Core {
     // ---- the scalar unit's data cache: lines of 64 bytes, written back, not coherent (page "DataCacheCleanAndInvalid")
 
     void scalar_read(uint64_t address, uint32_t bytes, void *out) {
-        uint8_t *now = gm_read(address, bytes);
+        gm_read(address, bytes);
         counters.scalar_read += bytes;
         Line &line = line_of(address);
         uint64_t offset = address % LINE;
-        for (uint32_t i = 0; i < bytes; ++i) {
-            bool dirty = line.dirty >> (offset + i) & 1;
-            require(dirty || line.bytes[offset + i] == now[i],
-                    "reads a stale line of the scalar unit's data cache: MTE3 wrote it since, with no DataCacheCleanAndInvalid");
-        }
+        const Tag write = last->word(address).write;
+        require(
+            !ours(write) || pipe_of(write) != PIPE_MTE3 || time_of(write) <= line.loaded,
+            "reads a stale line of the scalar unit's data cache: MTE3 wrote it since, with no DataCacheCleanAndInvalid");
         std::memcpy(out, line.bytes + offset, bytes);
     }
 
@@ -141,8 +153,9 @@ class Core {
         counters.scalar_written += bytes;
         uint64_t start = address / LINE * LINE;
         auto [other, fresh] = launch.scalar_lines.emplace(start, index);
-        require(fresh || other->second == index, "cores ", other->second, " and ", index,
-                " store to one line of 64 bytes with their scalar units: one of the stores is lost");
+        require(
+            fresh || other->second == index, "cores ", other->second, " and ", index,
+            " store to one line of 64 bytes with their scalar units: one of the stores is lost");
         Line &line = line_of(address);
         uint64_t offset = address % LINE;
         std::memcpy(line.bytes + offset, in, bytes);
@@ -153,8 +166,10 @@ class Core {
         auto found = lines.find(address / LINE * LINE);
         if (found == lines.end()) return;
         uint64_t before = (uint64_t(1) << (address % LINE)) - 1;
-        require((found->second.dirty & before) == 0, "the address is not that of a line, and bytes before it are dirty: they are "
-                                                     "not written back");
+        require(
+            (found->second.dirty & before) == 0,
+            "the address is not that of a line, and bytes before it are dirty: they are "
+            "not written back");
         write_back(found->first, found->second);
         lines.erase(found);
     }
@@ -163,12 +178,24 @@ class Core {
         lines.clear();
     }
 
+    void check_clean(uint64_t address, uint64_t bytes, const char *does) {
+        if (lines.empty()) return;
+        for (uint64_t start = address / LINE * LINE; start < address + bytes; start += LINE) {
+            auto found = lines.find(start);
+            require(
+                found == lines.end() || found->second.dirty == 0, does,
+                " a line of global memory that the scalar unit's data cache holds dirty, with no DataCacheCleanAndInvalid");
+        }
+    }
+
     void finish() {
         for (auto &[start, line] : lines) {
-            require(line.dirty == 0, "the kernel ends with stores of the scalar unit still in its data cache: they are lost "
-                                     "without DataCacheCleanAndInvalid");
+            require(
+                line.dirty == 0, "the kernel ends with stores of the scalar unit still in its data cache: they are lost "
+                                 "without DataCacheCleanAndInvalid");
         }
         order.check_flags_down();
+        require(atomic == Atomic::NONE, "the kernel ends with an atomic set: what follows would add, too");
         require(!pipe_alive, "the kernel ends with a TPipe alive");
     }
 
@@ -177,7 +204,8 @@ class Core {
     static constexpr uint32_t MANY = 0xFFFE;
     struct Line {
         uint8_t bytes[LINE] = {};
-        uint64_t dirty = 0;
+        uint64_t dirty = 0;  // a bit for each byte
+        uint32_t loaded = 0; // how many moves out the core had begun
     };
     std::unordered_map<uint64_t, Line> lines;
     Region *last = nullptr;
@@ -190,32 +218,26 @@ class Core {
         // A tag of the instruction at work is its own.
         if (pipe == order.pipe() && (time_of(before) == (order.now() & 0x3FFFFFF))) return;
         bool transfer = pipe == order.pipe() && std::strcmp(did, "reads") == 0;
-        require(transfer || order.after(pipe, time_of(before)), does, " global memory that ", pipe_name(pipe), " ", did,
-                ", with ", order.missing(pipe));
+        require(
+            transfer || order.after(pipe, time_of(before)), does, " global memory that ", pipe_name(pipe), " ", did,
+            ", with ", [&] { return order.missing(pipe); });
     }
 
     Region &region_of(uint64_t address, uint64_t bytes, const char *does) {
         if (!last || !last->holds(address, bytes)) last = launch.memory->find(address);
-        require(last && last->holds(address, bytes), does, " ", bytes, " bytes of global memory at ",
-                last ? text("byte ", address - last->base, " of an allocation of ", last->size)
-                     : std::string("an address below all allocations"));
+        require(last && last->holds(address, bytes), does, " ", bytes, " bytes of global memory at ", [&] {
+            return last ? text("byte ", address - last->base, " of an allocation of ", last->size)
+                        : std::string("an address below all allocations");
+        });
         require(last->live, does, " global memory that was freed");
         return *last;
-    }
-
-    void check_clean(uint64_t address, uint64_t bytes, const char *does) {
-        if (lines.empty()) return;
-        for (uint64_t start = address / LINE * LINE; start < address + bytes; start += LINE) {
-            auto found = lines.find(start);
-            require(found == lines.end() || found->second.dirty == 0, does,
-                    " a line of global memory that the scalar unit's data cache holds dirty, with no DataCacheCleanAndInvalid");
-        }
     }
 
     Line &line_of(uint64_t address) {
         uint64_t start = address / LINE * LINE;
         auto [found, fresh] = lines.try_emplace(start);
         if (fresh) {
+            found->second.loaded = order.begun(PIPE_MTE3) & 0x3FFFFFF;
             for (uint64_t i = 0; i < LINE; ++i) {
                 if (last->holds(start + i, 1)) found->second.bytes[i] = *last->at(start + i);
             }
@@ -244,8 +266,10 @@ inline void check_scalar_lines(Launch &launch) {
             if (!region || !region->holds(at, 1)) continue;
             Tag write = region->word(at).write;
             bool now = write && launch_of(write) == (launch.number & 0xFFFFF);
-            require(!now || core_of(write) == owner, "core ", owner, " stores with its scalar unit to a line of 64 bytes that core ",
-                    core_of(write), " writes: writing the line back undoes that");
+            require(
+                !now || core_of(write) == owner, "core ", owner,
+                " stores with its scalar unit to a line of 64 bytes that core ", core_of(write),
+                " writes: writing the line back undoes that");
         }
     }
 }

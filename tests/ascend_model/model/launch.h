@@ -29,6 +29,7 @@ struct Entry {
 inline const char *run_launch(const Entry &entry, const uint64_t *arguments, Launch &launch, uint64_t seed) {
     thread_local char told[1024];
     launch.number = launch.memory->next_launch();
+    if (launch.inexact.truncate || launch.inexact.flush) inexact_somewhere = true;
     std::vector<uint32_t> order(launch.blocks);
     std::iota(order.begin(), order.end(), 0u);
     std::shuffle(order.begin(), order.end(), std::mt19937_64(seed + launch.number));
@@ -42,7 +43,6 @@ inline const char *run_launch(const Entry &entry, const uint64_t *arguments, Lau
         return told;
     }
 }
-
 
 template <auto kernel> struct Kernel;
 

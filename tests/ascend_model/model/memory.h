@@ -27,9 +27,9 @@ inline uint32_t time_of(Tag tag) { return uint32_t(tag & 0x3FFFFFF); }
 
 struct GmWord {
     Tag write;
-    Tag moved;   // last read by MTE2 or MTE3
-    Tag scalar;  // last read by the scalar unit
-    Tag atomic;  // equal to `write` where that was an atomic one
+    Tag moved;  // last read by MTE2 or MTE3
+    Tag scalar; // last read by the scalar unit
+    Tag atomic; // equal to `write` where that was an atomic one
 };
 
 struct Region {

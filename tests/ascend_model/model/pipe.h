@@ -10,7 +10,7 @@ namespace AscendC {
 class TPipe;
 
 namespace model {
-inline thread_local TPipe *the_pipe = nullptr;
+inline thread_local uintptr_t the_pipe = 0; // its address
 inline uint32_t rounded(uint64_t bytes) { return uint32_t((bytes + 31) / 32 * 32); }
 } // namespace model
 
@@ -18,7 +18,9 @@ template <TPosition pos, int32_t depth> class TQue;
 
 // Page "TBuf": memory that is never queued; its tensors are not freed.
 template <TPosition pos> class TBuf {
-    static_assert(pos == TPosition::VECIN || pos == TPosition::VECOUT || pos == TPosition::VECCALC, "a position of the unified buffer");
+    static_assert(
+        pos == TPosition::VECIN || pos == TPosition::VECOUT || pos == TPosition::VECCALC,
+        "a position of the unified buffer");
 
   public:
     TBuf() = default;
@@ -134,7 +136,8 @@ template <TPosition pos, int32_t depth> class TQue {
     }
     template <typename T> ascend_model::Core::Buffer &owned(const LocalTensor<T> &tensor, const char *what) const {
         tensor.holder(what);
-        ascend_model::require(count && tensor.buffer >= first && tensor.buffer < first + count, what, " is of another queue");
+        ascend_model::require(
+            count && tensor.buffer >= first && tensor.buffer < first + count, what, " is of another queue");
         return ascend_model::core().buffers[tensor.buffer];
     }
     uint32_t first = 0, count = 0, next = 0;
@@ -150,7 +153,7 @@ class TPipe {
         ascend_model::enter("TPipe", at);
         ascend_model::require(!core.pipe_alive, "a second TPipe while one is alive");
         core.pipe_alive = true;
-        model::the_pipe = this;
+        model::the_pipe = reinterpret_cast<uintptr_t>(this);
     }
     TPipe(const TPipe &) = delete;
     TPipe &operator=(const TPipe &) = delete;
@@ -180,8 +183,8 @@ class TPipe {
         que.count = num;
         for (uint32_t i = 0; i < num; ++i) {
             take(len, pos, Use::FREE);
-            core.order.alloc_id(static_cast<int>(pos == TPosition::VECIN ? HardEvent::MTE2_V : HardEvent::V_MTE3));
-            core.order.alloc_id(static_cast<int>(pos == TPosition::VECIN ? HardEvent::V_MTE2 : HardEvent::MTE3_V));
+            core.order.take_id(static_cast<int>(pos == TPosition::VECIN ? HardEvent::MTE2_V : HardEvent::V_MTE3));
+            core.order.take_id(static_cast<int>(pos == TPosition::VECIN ? HardEvent::V_MTE2 : HardEvent::MTE3_V));
         }
         return true;
     }
@@ -218,8 +221,9 @@ class TPipe {
         uint32_t bytes = model::rounded(len);
         // Page "InitBuffer": at most 64 buffers in a kernel.
         ascend_model::require(core.buffers.size() < 64, "more than 64 buffers in a kernel");
-        ascend_model::require(uint64_t(end) + bytes <= ascend_model::UB_USABLE, "the unified buffer has ", ascend_model::UB_USABLE,
-                              " bytes, ", uint64_t(end) + bytes, " are asked for");
+        ascend_model::require(
+            uint64_t(end) + bytes <= ascend_model::UB_USABLE, "the unified buffer has ", ascend_model::UB_USABLE,
+            " bytes, ", uint64_t(end) + bytes, " are asked for");
         ascend_model::Core::Buffer buffer{end, bytes, position, use, 0, {}, {}};
         core.buffers.push_back(buffer);
         core.ub.forget(end, bytes);
@@ -229,9 +233,11 @@ class TPipe {
     void leave(bool check) {
         alive = false;
         core.pipe_alive = false;
-        model::the_pipe = nullptr;
+        model::the_pipe = 0;
         core.order.barrier_all();
         if (!check) return;
+        core.order.check_flags_down();
+        core.order.forget_ids();
         ascend_model::current_call.name = "the end of TPipe";
         for (auto &buffer : core.buffers) {
             ascend_model::require(buffer.use != Use::QUEUED, "a tensor is left in its queue");
@@ -246,7 +252,8 @@ class TPipe {
     uint32_t end = 0, in_queues = 0, out_queues = 0;
 };
 
-inline TPipe *GetTPipePtr() { return model::the_pipe; }
+// Page "InitSocState": TPipe does what it does; kernels may call it too.
+inline void InitSocState() {}
 
 template <HardEvent event> void SetFlag(int32_t eventID, ASCEND_MODEL_AT) {
     ascend_model::enter("SetFlag", at);
@@ -269,3 +276,9 @@ template <pipe_t pipe> void PipeBarrier(ASCEND_MODEL_AT) {
 }
 
 } // namespace AscendC
+
+// Page "GetTPipePtr"; of no namespace.
+inline AscendC::TPipe *GetTPipePtr() {
+    ascend_model::require(AscendC::model::the_pipe != 0, "GetTPipePtr with no TPipe alive");
+    return reinterpret_cast<AscendC::TPipe *>(AscendC::model::the_pipe);
+}

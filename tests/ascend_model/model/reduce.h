@@ -27,8 +27,10 @@ template <typename T> uint32_t extreme(Reduce kind, const T *values, const Lanes
     uint32_t best = count;
     for (uint32_t i = 0; i < count; ++i) {
         if (!mask.on(from + i)) continue;
-        if constexpr (std::is_same_v<T, float>) Number<float>::ordered(values[i]);
-        if (best == count || (kind == Reduce::MAX ? Number<T>::less(values[best], values[i]) : Number<T>::less(values[i], values[best]))) best = i;
+        Number<float>::ordered(float(values[i]));
+        if (best == count ||
+            (kind == Reduce::MAX ? Number<T>::less(values[best], values[i]) : Number<T>::less(values[i], values[best])))
+            best = i;
     }
     return best;
 }
@@ -51,16 +53,23 @@ inline uint32_t stride16(int64_t stride, const char *what) {
 // Whole iterations to one value, to a value and its lane, or to the lane.
 template <typename T>
 void whole_reduce(
-    Reduce kind, const LocalTensor<T> &dst, const LocalTensor<T> &src, const Lanes &mask, Repeat repeat, int32_t dstRep, int32_t srcBlk,
-    int32_t srcRep, ReduceOrder order) {
+    Reduce kind, const LocalTensor<T> &dst, const LocalTensor<T> &src, const Lanes &mask, Repeat repeat, int32_t dstRep,
+    int32_t srcBlk, int32_t srcRep, ReduceOrder order) {
     static_assert(floating<T>, "reductions take half and float on dav-2201");
     constexpr uint32_t LANES = lanes_of<T>;
-    const bool pair = kind != Reduce::SUM && (order == ReduceOrder::ORDER_VALUE_INDEX || order == ReduceOrder::ORDER_INDEX_VALUE);
+    const bool pair =
+        kind != Reduce::SUM && (order == ReduceOrder::ORDER_VALUE_INDEX || order == ReduceOrder::ORDER_INDEX_VALUE);
     const bool index_only = kind != Reduce::SUM && order == ReduceOrder::ORDER_ONLY_INDEX;
     const uint32_t unit = pair ? 2 * sizeof(T) : index_only ? 4 : sizeof(T);
     Operand<T> s{src, "src", stride16(srcBlk, "srcBlkStride"), stride16(srcRep, "srcRepStride")};
     s.check();
     check_dst(dst, unit);
+    const uint32_t times = repeat.checked();
+    if (times == 0) return;
+    // Page "General notes, overlap": the operands differ in size, so they are apart.
+    check_apart(
+        dst, "dst", src, "src", uint64_t(times - 1) * stride16(dstRep, "dstRepStride") * unit + unit,
+        s.offset(times - 1, 7) + 32);
     const uint32_t step = stride16(dstRep, "dstRepStride") * unit;
     over_repeats(repeat, mask, [&](uint32_t i, const Lanes &lanes) {
         T in[LANES];
@@ -88,8 +97,8 @@ void whole_reduce(
 // Every block of 32 bytes to one value; 8 values an iteration.
 template <typename T>
 void block_reduce(
-    Reduce kind, const LocalTensor<T> &dst, const LocalTensor<T> &src, const Lanes &mask, Repeat repeat, int32_t dstRep, int32_t srcBlk,
-    int32_t srcRep) {
+    Reduce kind, const LocalTensor<T> &dst, const LocalTensor<T> &src, const Lanes &mask, Repeat repeat, int32_t dstRep,
+    int32_t srcBlk, int32_t srcRep) {
     static_assert(floating<T>, "reductions take half and float on dav-2201");
     constexpr uint32_t LANES = lanes_of<T>, PER = 32 / sizeof(T);
     Operand<T> s{src, "src", stride16(srcBlk, "srcBlkStride"), stride16(srcRep, "srcRepStride")};
@@ -104,7 +113,8 @@ void block_reduce(
             bool there[PER], any = false;
             for (uint32_t lane = 0; lane < PER; ++lane) any = (there[lane] = lanes.on(block * PER + lane)) || any;
             if (!any) continue; // the page: nothing is written for a block without lanes
-            T value = kind == Reduce::SUM ? sum_by_pairs(part, there, PER) : part[extreme(kind, part, lanes, block * PER, PER)];
+            T value =
+                kind == Reduce::SUM ? sum_by_pairs(part, there, PER) : part[extreme(kind, part, lanes, block * PER, PER)];
             put_value(dst, uint64_t(i) * step + block * sizeof(T), value);
         }
     });
@@ -124,7 +134,8 @@ template <typename T> uint64_t reduce_area(uint64_t repeats, bool index) {
 
 template <typename T>
 void reduce_all(
-    Reduce kind, const LocalTensor<T> &dst, const LocalTensor<T> &src, const LocalTensor<T> &area, int64_t count, bool index) {
+    Reduce kind, const LocalTensor<T> &dst, const LocalTensor<T> &src, const LocalTensor<T> &area, int64_t count,
+    bool index) {
     static_assert(floating<T>, "reductions take half and float on dav-2201");
     constexpr uint32_t LANES = lanes_of<T>;
     Operand<T> s{src, "src", 1, 8};
@@ -132,12 +143,19 @@ void reduce_all(
     check_dst(dst, kind == Reduce::SUM ? uint32_t(sizeof(T)) : 2 * uint32_t(sizeof(T)));
     require(count >= 0, "count ", count, " is negative");
     if (count == 0) return;
-    require(uint64_t(count) * sizeof(T) <= src.bytes, "src has ", src.bytes, " bytes, the call takes ", uint64_t(count) * sizeof(T));
+    require(
+        uint64_t(count) * sizeof(T) <= src.bytes, "src has ", src.bytes, " bytes, the call takes ",
+        uint64_t(count) * sizeof(T));
     const uint64_t repeats = (uint64_t(count) + LANES - 1) / LANES;
     if (kind != Reduce::SUM) {
         const bool reuses_src = area.address == src.address;
+        if (!reuses_src)
+            check_apart(
+                area, "sharedTmpBuffer", src, "src", reduce_area<T>(repeats, index) * sizeof(T),
+                uint64_t(count) * sizeof(T));
         const uint64_t need = reduce_area<T>(repeats, index) * sizeof(T);
-        check_local(area, "sharedTmpBuffer", reuses_src ? 0 : need, {TPosition::VECIN, TPosition::VECOUT, TPosition::VECCALC});
+        check_local(
+            area, "sharedTmpBuffer", reuses_src ? 0 : need, {TPosition::VECIN, TPosition::VECOUT, TPosition::VECCALC});
         require(sizeof(T) != 2 || !index || count <= 65536, "an index of half is held in 16 bits");
     }
     T best{};
@@ -167,72 +185,125 @@ void reduce_all(
 
 } // namespace model
 
-#define ASCEND_MODEL_REDUCE_ALL(Name, kind)                                                                                     \
-    template <typename T>                                                                                                       \
-    void Name(                                                                                                                  \
-        const LocalTensor<T> &dst, const LocalTensor<T> &src, const LocalTensor<T> &sharedTmpBuffer, const int32_t count,       \
-        bool calIndex = false, ASCEND_MODEL_AT) {                                                                               \
-        ascend_model::enter(#Name, at);                                                                                         \
-        model::reduce_all(model::Reduce::kind, dst, src, sharedTmpBuffer, count, calIndex);                                     \
+#define ASCEND_MODEL_REDUCE_ALL(Name, kind)                                                                               \
+    template <typename T>                                                                                                 \
+    void Name(                                                                                                            \
+        const LocalTensor<T> &dst, const LocalTensor<T> &src, const LocalTensor<T> &sharedTmpBuffer, const int32_t count, \
+        bool calIndex = false, ASCEND_MODEL_AT) {                                                                         \
+        ascend_model::enter(#Name, at);                                                                                   \
+        model::reduce_all(model::Reduce::kind, dst, src, sharedTmpBuffer, count, calIndex);                               \
     }
 ASCEND_MODEL_REDUCE_ALL(ReduceMax, MAX)
 ASCEND_MODEL_REDUCE_ALL(ReduceMin, MIN)
 #undef ASCEND_MODEL_REDUCE_ALL
 template <typename T>
 void ReduceSum(
-    const LocalTensor<T> &dst, const LocalTensor<T> &src, const LocalTensor<T> &sharedTmpBuffer, const int32_t count, ASCEND_MODEL_AT) {
+    const LocalTensor<T> &dst, const LocalTensor<T> &src, const LocalTensor<T> &sharedTmpBuffer, const int32_t count,
+    ASCEND_MODEL_AT) {
     ascend_model::enter("ReduceSum", at);
     model::reduce_all(model::Reduce::SUM, dst, src, sharedTmpBuffer, count, false);
 }
 
-#define ASCEND_MODEL_WHOLE(Name, kind)                                                                                          \
-    template <typename T>                                                                                                       \
-    void Name(                                                                                                                  \
-        const LocalTensor<T> &dst, const LocalTensor<T> &src, const int32_t mask, const int32_t repeatTime,                     \
-        const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride,                                     \
-        ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX, ASCEND_MODEL_AT) {                                                  \
-        ascend_model::enter(#Name, at);                                                                                         \
-        model::whole_reduce(                                                                                                    \
-            model::Reduce::kind, dst, src, model::Lanes::counted(uint64_t(int64_t(mask)), model::lanes_of<T>), repeatTime,      \
-            dstRepStride, srcBlkStride, srcRepStride, order);                                                                   \
-    }                                                                                                                           \
-    template <typename T>                                                                                                       \
-    void Name(                                                                                                                  \
-        const LocalTensor<T> &dst, const LocalTensor<T> &src, const uint64_t mask[], const int32_t repeatTime,                  \
-        const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride,                                     \
-        ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX, ASCEND_MODEL_AT) {                                                  \
-        ascend_model::enter(#Name, at);                                                                                         \
-        model::whole_reduce(                                                                                                    \
-            model::Reduce::kind, dst, src, model::Lanes::of_bits(mask, model::lanes_of<T>), repeatTime, dstRepStride,           \
-            srcBlkStride, srcRepStride, order);                                                                                 \
+#define ASCEND_MODEL_WHOLE(Name, kind)                                                                                     \
+    template <typename T>                                                                                                  \
+    void Name(                                                                                                             \
+        const LocalTensor<T> &dst, const LocalTensor<T> &src, const int32_t mask, const int32_t repeatTime,                \
+        const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride,                                \
+        ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX, ASCEND_MODEL_AT) {                                             \
+        ascend_model::enter(#Name, at);                                                                                    \
+        model::whole_reduce(                                                                                               \
+            model::Reduce::kind, dst, src, model::Lanes::counted(uint64_t(int64_t(mask)), model::lanes_of<T>), repeatTime, \
+            dstRepStride, srcBlkStride, srcRepStride, order);                                                              \
+    }                                                                                                                      \
+    template <typename T>                                                                                                  \
+    void Name(                                                                                                             \
+        const LocalTensor<T> &dst, const LocalTensor<T> &src, const uint64_t mask[], const int32_t repeatTime,             \
+        const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride,                                \
+        ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX, ASCEND_MODEL_AT) {                                             \
+        ascend_model::enter(#Name, at);                                                                                    \
+        model::whole_reduce(                                                                                               \
+            model::Reduce::kind, dst, src, model::Lanes::of_bits(mask, model::lanes_of<T>), repeatTime, dstRepStride,      \
+            srcBlkStride, srcRepStride, order);                                                                            \
     }
 ASCEND_MODEL_WHOLE(WholeReduceMax, MAX)
 ASCEND_MODEL_WHOLE(WholeReduceMin, MIN)
 #undef ASCEND_MODEL_WHOLE
 template <typename T>
 void WholeReduceSum(
-    const LocalTensor<T> &dst, const LocalTensor<T> &src, const int32_t mask, const int32_t repeatTime, const int32_t dstRepStride,
-    const int32_t srcBlkStride, const int32_t srcRepStride, ASCEND_MODEL_AT) {
+    const LocalTensor<T> &dst, const LocalTensor<T> &src, const int32_t mask, const int32_t repeatTime,
+    const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride, ASCEND_MODEL_AT) {
     ascend_model::enter("WholeReduceSum", at);
     model::whole_reduce(
-        model::Reduce::SUM, dst, src, model::Lanes::counted(uint64_t(int64_t(mask)), model::lanes_of<T>), repeatTime, dstRepStride,
-        srcBlkStride, srcRepStride, ReduceOrder::ORDER_ONLY_VALUE);
+        model::Reduce::SUM, dst, src, model::Lanes::counted(uint64_t(int64_t(mask)), model::lanes_of<T>), repeatTime,
+        dstRepStride, srcBlkStride, srcRepStride, ReduceOrder::ORDER_ONLY_VALUE);
 }
 
 // The iterations come before the mask here.
-#define ASCEND_MODEL_BLOCK(Name, kind)                                                                                          \
-    template <typename T>                                                                                                       \
-    void Name(                                                                                                                  \
-        const LocalTensor<T> &dst, const LocalTensor<T> &src, const int32_t repeatTime, const int32_t mask,                     \
-        const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride, ASCEND_MODEL_AT) {                  \
-        ascend_model::enter(#Name, at);                                                                                         \
-        model::block_reduce(                                                                                                    \
-            model::Reduce::kind, dst, src, model::Lanes::counted(uint64_t(int64_t(mask)), model::lanes_of<T>), repeatTime,      \
-            dstRepStride, srcBlkStride, srcRepStride);                                                                          \
+#define ASCEND_MODEL_BLOCK(Name, kind)                                                                                     \
+    template <typename T>                                                                                                  \
+    void Name(                                                                                                             \
+        const LocalTensor<T> &dst, const LocalTensor<T> &src, const int32_t repeatTime, const int32_t mask,                \
+        const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride, ASCEND_MODEL_AT) {             \
+        ascend_model::enter(#Name, at);                                                                                    \
+        model::block_reduce(                                                                                               \
+            model::Reduce::kind, dst, src, model::Lanes::counted(uint64_t(int64_t(mask)), model::lanes_of<T>), repeatTime, \
+            dstRepStride, srcBlkStride, srcRepStride);                                                                     \
     }
 ASCEND_MODEL_BLOCK(BlockReduceSum, SUM)
 ASCEND_MODEL_BLOCK(BlockReduceMax, MAX)
 ASCEND_MODEL_BLOCK(BlockReduceMin, MIN)
 #undef ASCEND_MODEL_BLOCK
+
+#define ASCEND_MODEL_BLOCK_BITS(Name, kind)                                                                           \
+    template <typename T>                                                                                             \
+    void Name(                                                                                                        \
+        const LocalTensor<T> &dst, const LocalTensor<T> &src, const int32_t repeatTime, const uint64_t mask[],        \
+        const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride, ASCEND_MODEL_AT) {        \
+        ascend_model::enter(#Name, at);                                                                               \
+        model::block_reduce(                                                                                          \
+            model::Reduce::kind, dst, src, model::Lanes::of_bits(mask, model::lanes_of<T>), repeatTime, dstRepStride, \
+            srcBlkStride, srcRepStride);                                                                              \
+    }
+ASCEND_MODEL_BLOCK_BITS(BlockReduceSum, SUM)
+ASCEND_MODEL_BLOCK_BITS(BlockReduceMax, MAX)
+ASCEND_MODEL_BLOCK_BITS(BlockReduceMin, MIN)
+#undef ASCEND_MODEL_BLOCK_BITS
+
+template <typename T>
+void WholeReduceSum(
+    const LocalTensor<T> &dst, const LocalTensor<T> &src, const uint64_t mask[], const int32_t repeatTime,
+    const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride, ASCEND_MODEL_AT) {
+    ascend_model::enter("WholeReduceSum", at);
+    model::whole_reduce(
+        model::Reduce::SUM, dst, src, model::Lanes::of_bits(mask, model::lanes_of<T>), repeatTime, dstRepStride,
+        srcBlkStride, srcRepStride, ReduceOrder::ORDER_ONLY_VALUE);
+}
+
+// Page "PairReduceSum" (later "ReducePairElem"): neighbours are added, 128 bytes of results an iteration.
+template <typename T>
+void PairReduceSum(
+    const LocalTensor<T> &dst, const LocalTensor<T> &src, const int32_t repeatTime, const int32_t mask,
+    const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride, ASCEND_MODEL_AT) {
+    static_assert(model::floating<T>, "reductions take half and float on dav-2201");
+    ascend_model::enter("PairReduceSum", at);
+    constexpr uint32_t LANES = model::lanes_of<T>;
+    model::Operand<T> s{
+        src, "src", model::stride16(srcBlkStride, "srcBlkStride"), model::stride16(srcRepStride, "srcRepStride")};
+    s.check();
+    model::check_dst(dst, 32);
+    const model::Lanes lanes = model::Lanes::counted(uint64_t(int64_t(mask)), LANES);
+    const uint32_t times = model::Repeat(repeatTime).checked(), step = model::stride16(dstRepStride, "dstRepStride") * 128;
+    if (times == 0) return;
+    model::check_apart(dst, "dst", src, "src", uint64_t(times - 1) * step + 128, s.offset(times - 1, 7) + 32);
+    model::over_repeats(repeatTime, lanes, [&](uint32_t i, const model::Lanes &) {
+        T in[LANES];
+        s.load(i, lanes, LANES, in);
+        for (uint32_t lane = 0; lane < LANES; lane += 2) {
+            if (!lanes.on(lane)) continue; // the page: nothing is written for a pair without lanes
+            T sum = lanes.on(lane + 1) ? model::Number<T>::add(in[lane], in[lane + 1]) : in[lane];
+            model::put_value(dst, uint64_t(i) * step + lane / 2 * sizeof(T), sum);
+        }
+    });
+}
 
 } // namespace AscendC

@@ -41,6 +41,8 @@ template <typename... Parts> std::string text(const Parts &...parts) {
     auto add = [&all](const auto &part) {
         if constexpr (std::is_arithmetic_v<std::decay_t<decltype(part)>>) {
             all += std::to_string(part);
+        } else if constexpr (std::is_invocable_v<decltype(part)>) {
+            all += part();
         } else {
             all += part;
         }
@@ -49,7 +51,7 @@ template <typename... Parts> std::string text(const Parts &...parts) {
     return all;
 }
 
-// `require(holds, parts...)`: the parts become text only where the rule is broken.
+// `require(holds, parts...)`: the parts become text only where the rule is broken; a part that is costly to make is a function.
 template <typename... Parts> inline void require(bool holds, const Parts &...parts) {
     if (__builtin_expect(!holds, 0)) broken(text(parts...));
 }
@@ -62,7 +64,8 @@ inline void enter(const char *name, Where at) {
 // A field of a vendor's struct that holds a T there.
 template <typename T> class Field {
   public:
-    template <typename V, typename = std::enable_if_t<std::is_integral_v<V>>> Field(V given) : value(static_cast<T>(given)) {
+    template <typename V, typename = std::enable_if_t<std::is_integral_v<V>>>
+    Field(V given) : value(static_cast<T>(given)) {
         bool negative = std::is_signed_v<V> && given < V(0);
         bool fits = !negative && static_cast<uint64_t>(given) <= static_cast<uint64_t>(std::numeric_limits<T>::max());
         require(fits, std::to_string(given), " does not fit the ", sizeof(T) * 8, " bits that the call has for it");

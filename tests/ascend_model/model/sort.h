@@ -19,7 +19,8 @@ template <typename T> float score_of(const uint8_t *record) {
 
 template <typename T>
 void Sort32(
-    const LocalTensor<T> &dst, const LocalTensor<T> &src0, const LocalTensor<uint32_t> &src1, const int32_t repeatTime, ASCEND_MODEL_AT) {
+    const LocalTensor<T> &dst, const LocalTensor<T> &src0, const LocalTensor<uint32_t> &src1, const int32_t repeatTime,
+    ASCEND_MODEL_AT) {
     static_assert(model::floating<T>, "Sort32 takes half and float");
     ascend_model::enter("Sort32", at);
     const uint32_t repeats = model::Repeat(repeatTime).checked();
@@ -32,7 +33,11 @@ void Sort32(
     if (repeats == 0) return;
     model::begin_vector(repeats);
     for (uint32_t i = 0; i < repeats; ++i) {
-        struct Record { float score; T given; uint32_t index; };
+        struct Record {
+            float score;
+            T given;
+            uint32_t index;
+        };
         Record records[32];
         const uint8_t *scores = ascend_model::core().ub.read(src0.address + i * 32 * uint32_t(sizeof(T)), 32 * sizeof(T));
         const uint8_t *indices = ascend_model::core().ub.read(src1.address + i * 128, 128);
@@ -61,7 +66,8 @@ template <typename T> struct MrgSortSrcList {
 
 struct MrgSort4Info {
     MrgSort4Info() {}
-    MrgSort4Info(const uint16_t lengths[4], bool suspend, ascend_model::Field<uint16_t> valid, ascend_model::Field<uint8_t> times)
+    MrgSort4Info(
+        const uint16_t lengths[4], bool suspend, ascend_model::Field<uint16_t> valid, ascend_model::Field<uint8_t> times)
         : ifExhaustedSuspension(suspend), validBit(valid), repeatTimes(times) {
         std::memcpy(elementLengths, lengths, sizeof elementLengths);
     }
@@ -71,49 +77,96 @@ struct MrgSort4Info {
     ascend_model::Field<uint8_t> repeatTimes = 1;
 };
 
+// Merges from where each queue is until one is at its end (or all are) and says how many records each gave.
+namespace model {
+struct Queues {
+    const uint8_t *records[4];
+    uint32_t lengths[4], given[4];
+    uint32_t count;
+};
+template <typename T> void merge(Queues &queues, bool stops, uint8_t *out) {
+    for (;;) {
+        uint32_t best = 4;
+        for (uint32_t i = 0; i < queues.count; ++i) {
+            if (queues.given[i] == queues.lengths[i]) {
+                if (stops) return;
+                continue;
+            }
+            if (best == 4 || score_of<T>(queues.records[i] + queues.given[i] * 8) >
+                                 score_of<T>(queues.records[best] + queues.given[best] * 8)) {
+                best = i;
+            }
+        }
+        if (best == 4) return;
+        std::memcpy(out, queues.records[best] + queues.given[best]++ * 8, 8);
+        out += 8;
+    }
+}
+} // namespace model
+
 template <typename T>
 void MrgSort(const LocalTensor<T> &dst, const MrgSortSrcList<T> &src, const MrgSort4Info &params, ASCEND_MODEL_AT) {
     static_assert(model::floating<T>, "MrgSort takes half and float");
     ascend_model::enter("MrgSort", at);
-    const uint32_t valid = params.validBit;
+    const uint32_t valid = params.validBit, repeats = params.repeatTimes;
     model::require(valid == 3 || valid == 7 || valid == 15, "validBit ", valid, " is not 3, 7 or 15");
-    model::require(params.repeatTimes == 1, "of the model: one iteration");
-    model::require(!params.ifExhaustedSuspension, "of the model: queues that are merged whole");
     const LocalTensor<T> *queues[4] = {&src.src1, &src.src2, &src.src3, &src.src4};
-    const uint32_t count = valid == 3 ? 2 : valid == 7 ? 3 : 4;
+    model::Queues merged{};
+    merged.count = valid == 3 ? 2 : valid == 7 ? 3 : 4;
     uint64_t total = 0;
-    for (uint32_t i = 0; i < count; ++i) {
+    for (uint32_t i = 0; i < merged.count; ++i) {
         const uint32_t length = params.elementLengths[i];
         model::require(length <= 4095, "a queue of ", length, " records, of at most 4095");
         queues[i]->holder("a queue");
         model::require(queues[i]->address % 8 == 0, "a queue is not aligned to 8 bytes");
-        model::require(uint64_t(length) * 8 <= queues[i]->bytes, "a queue has ", queues[i]->bytes, " bytes, the call takes ", uint64_t(length) * 8);
+        merged.lengths[i] = length;
         total += length;
     }
-    model::check_local(dst, "dst", total * 8, {TPosition::VECIN, TPosition::VECOUT, TPosition::VECCALC});
-    for (uint32_t i = 0; i < count; ++i) {
-        model::check_apart(dst, "dst", *queues[i], "a queue", total * 8, uint64_t(params.elementLengths[i]) * 8);
-    }
-    if (total == 0) return;
-    model::begin_vector(1);
-    const uint8_t *records[4] = {};
-    uint32_t next[4] = {0, 0, 0, 0};
-    for (uint32_t i = 0; i < count; ++i) {
-        if (params.elementLengths[i] == 0) continue;
-        records[i] = ascend_model::core().ub.read(queues[i]->address, params.elementLengths[i] * 8u);
-        for (uint32_t j = 1; j < params.elementLengths[i]; ++j) {
-            model::require(model::score_of<T>(records[i] + j * 8 - 8) >= model::score_of<T>(records[i] + j * 8), "queue ", i + 1, " is not sorted");
+    // Page "MrgSort": several iterations take four queues of one length that follow each other, and run to the end.
+    if (repeats != 1) {
+        bool four = valid == 15 && !params.ifExhaustedSuspension;
+        for (uint32_t i = 1; four && i < 4; ++i) {
+            four = merged.lengths[i] == merged.lengths[0] &&
+                   queues[i]->address == queues[0]->address + i * merged.lengths[0] * 8;
         }
+        model::require(four, "repeatTimes ", repeats, " needs four queues of one length that follow each other");
     }
-    uint8_t *out = ascend_model::core().ub.write(dst.address, uint32_t(total * 8));
-    for (uint64_t done = 0; done < total; ++done) {
-        uint32_t best = 4;
-        for (uint32_t i = 0; i < count; ++i) {
-            if (next[i] == params.elementLengths[i]) continue;
-            if (best == 4 || model::score_of<T>(records[i] + next[i] * 8) > model::score_of<T>(records[best] + next[best] * 8)) best = i;
+    const uint64_t step = repeats > 1 ? total * 8 : 0;
+    for (uint32_t i = 0; i < merged.count; ++i) {
+        const uint64_t bytes = uint64_t(merged.lengths[i]) * 8, all = step * (repeats ? repeats - 1 : 0) + bytes;
+        model::require(all <= queues[i]->bytes, "a queue has ", queues[i]->bytes, " bytes, the call takes ", all);
+        model::check_apart(dst, "dst", *queues[i], "a queue", total * 8 * repeats, all);
+    }
+    model::check_local(dst, "dst", total * 8 * repeats, {TPosition::VECIN, TPosition::VECOUT, TPosition::VECCALC});
+    if (total == 0 || repeats == 0) return;
+    model::begin_vector(repeats);
+    ascend_model::Core &core = ascend_model::core();
+    for (uint32_t repeat = 0; repeat < repeats; ++repeat) {
+        for (uint32_t i = 0; i < merged.count; ++i) {
+            merged.given[i] = 0;
+            if (merged.lengths[i] == 0) continue;
+            merged.records[i] = core.ub.read(queues[i]->address + uint32_t(repeat * step), merged.lengths[i] * 8);
+            for (uint32_t j = 1; j < merged.lengths[i]; ++j) {
+                model::require(
+                    model::score_of<T>(merged.records[i] + j * 8 - 8) >= model::score_of<T>(merged.records[i] + j * 8),
+                    "queue ", i + 1, " is not sorted");
+            }
         }
-        std::memcpy(out + done * 8, records[best] + next[best]++ * 8, 8);
+        std::vector<uint8_t> out(total * 8);
+        model::merge<T>(merged, params.ifExhaustedSuspension, out.data());
+        const uint32_t made = (merged.given[0] + merged.given[1] + merged.given[2] + merged.given[3]) * 8;
+        if (made) std::memcpy(core.ub.write(dst.address + repeat * uint32_t(total) * 8, made), out.data(), made);
     }
+    for (uint32_t i = 0; i < 4; ++i) core.merged[i] = uint16_t(merged.given[i]);
+    core.merge_stopped = params.ifExhaustedSuspension;
+}
+
+// Page "GetMrgSortResult": after a merge that stops with its first queue at the end.
+inline void GetMrgSortResult(uint16_t &first, uint16_t &second, uint16_t &third, uint16_t &fourth, ASCEND_MODEL_AT) {
+    ascend_model::enter("GetMrgSortResult", at);
+    const ascend_model::Core &core = ascend_model::core();
+    model::require(core.merge_stopped, "there was no MrgSort with ifExhaustedSuspension");
+    first = core.merged[0], second = core.merged[1], third = core.merged[2], fourth = core.merged[3];
 }
 
 } // namespace AscendC

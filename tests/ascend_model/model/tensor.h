@@ -58,8 +58,8 @@ template <typename T> class LocalTensor {
         ascend_model::require(buffer != NONE, what, " is a tensor without a buffer");
         ascend_model::require(buffer < ascend_model::core().buffers.size(), what, " is a tensor of a TPipe that is gone");
         const auto &held = ascend_model::core().buffers[buffer];
-        ascend_model::require(held.generation == generation && held.use != Use::FREE, what,
-                              " is a tensor that FreeTensor gave back");
+        ascend_model::require(
+            held.generation == generation && held.use != Use::FREE, what, " is a tensor that FreeTensor gave back");
         ascend_model::require(held.use != Use::QUEUED, what, " is a tensor that is in its queue, between EnQue and DeQue");
         return held;
     }
@@ -96,7 +96,8 @@ template <typename T> class GlobalTensor {
     const T *GetPhyAddr(uint64_t offset) const { return reinterpret_cast<const T *>(address + offset * sizeof(T)); }
 
     GlobalTensor operator[](uint64_t offset) const {
-        ascend_model::require(!sized || offset <= elements, "GlobalTensor[", offset, "] of a tensor of ", elements, " elements");
+        ascend_model::require(
+            !sized || offset <= elements, "GlobalTensor[", offset, "] of a tensor of ", elements, " elements");
         GlobalTensor part = *this;
         part.address += offset * sizeof(T);
         if (sized) part.elements -= offset;
@@ -125,8 +126,9 @@ template <typename T> class GlobalTensor {
     // Checks that `count` bytes from `skip` on lie within the size that was given, if one was.
     void check(uint64_t skip, uint64_t count) const {
         ascend_model::require(address != 0, "a GlobalTensor without SetGlobalBuffer");
-        ascend_model::require(!sized || skip + count <= elements * sizeof(T), "bytes ", skip, " to ", skip + count,
-                              " of a GlobalTensor of ", elements * sizeof(T), " bytes");
+        ascend_model::require(
+            !sized || skip + count <= elements * sizeof(T), "bytes ", skip, " to ", skip + count, " of a GlobalTensor of ",
+            elements * sizeof(T), " bytes");
     }
 
   private:
@@ -149,6 +151,42 @@ void DataCacheCleanAndInvalid(const GlobalTensor<T> &dst, ASCEND_MODEL_AT) {
     } else {
         ascend_model::core().clean(dst.address);
     }
+}
+
+// Pages "ReadGmByPassDCache", "WriteGmByPassDCache": the scalar unit past its data cache, which must not hold the line dirty.
+namespace model {
+template <typename T> uint64_t passed(const T *address) {
+    static_assert(std::is_integral_v<T> && !std::is_same_v<T, bool>, "integers pass the data cache");
+    const uint64_t where = reinterpret_cast<uint64_t>(address);
+    ascend_model::require(where % sizeof(T) == 0, "the element is not aligned to its size");
+    ascend_model::core().order.begin(PIPE_S);
+    ascend_model::core().check_clean(where, sizeof(T), "passes by");
+    return where;
+}
+} // namespace model
+template <typename T> T ReadGmByPassDCache(T *address, ASCEND_MODEL_AT) {
+    ascend_model::enter("ReadGmByPassDCache", at);
+    T value;
+    std::memcpy(&value, ascend_model::core().gm_read(model::passed(address), sizeof value), sizeof value);
+    ascend_model::core().counters.scalar_read += sizeof value;
+    return value;
+}
+template <typename T> void WriteGmByPassDCache(T *address, T value, ASCEND_MODEL_AT) {
+    ascend_model::enter("WriteGmByPassDCache", at);
+    std::memcpy(ascend_model::core().gm_write(model::passed(address), sizeof value), &value, sizeof value);
+    ascend_model::core().counters.scalar_written += sizeof value;
+}
+
+// Pages "GetBitCount", "CountLeadingZero", "GetSFFValue": of 64 bits, by the scalar unit.
+template <int countValue> int64_t GetBitCount(uint64_t valueIn) {
+    static_assert(countValue == 0 || countValue == 1, "a bit is 0 or 1");
+    return __builtin_popcountll(countValue ? valueIn : ~valueIn);
+}
+inline int64_t CountLeadingZero(uint64_t valueIn) { return valueIn ? __builtin_clzll(valueIn) : 64; }
+template <int countValue> int64_t GetSFFValue(uint64_t valueIn) {
+    static_assert(countValue == 0 || countValue == 1, "a bit is 0 or 1");
+    const uint64_t sought = countValue ? valueIn : ~valueIn;
+    return sought ? __builtin_ctzll(sought) : -1;
 }
 
 // Pages "GetBlockIdx", "GetBlockNum".

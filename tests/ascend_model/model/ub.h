@@ -70,10 +70,17 @@ class UnifiedBuffer {
 
     void check_written(uint32_t address, uint32_t bytes) {
         const uint8_t *state = &states[address];
-        for (uint32_t i = 0; i < bytes; ++i) {
+        constexpr uint64_t ALL = 0x0101010101010101ull * WRITTEN;
+        uint32_t i = 0;
+        for (uint64_t eight; i + 8 <= bytes; i += 8) {
+            std::memcpy(&eight, state + i, 8);
+            if (__builtin_expect(eight != ALL, 0)) break;
+        }
+        for (; i < bytes; ++i) {
             if (__builtin_expect(state[i] == WRITTEN, 1)) continue;
-            require(state[i] != DUMMY, "reads byte ", address + i,
-                    " of the unified buffer, padding that DataCopyPad left undefined");
+            require(
+                state[i] != DUMMY, "reads byte ", address + i,
+                " of the unified buffer, padding that DataCopyPad left undefined");
             broken(text("reads byte ", address + i, " of the unified buffer, which was never written"));
         }
     }
@@ -82,20 +89,23 @@ class UnifiedBuffer {
         if (cell.written) {
             bool own = int(cell.pipe) == order.pipe() && cell.written == order.now();
             require(!own || iterations_may_chain, "one iteration reads what an earlier one of the same call wrote");
-            require(order.after(int(cell.pipe), cell.written), "reads what ", pipe_name(int(cell.pipe)), " writes, with ",
-                    order.missing(int(cell.pipe)));
+            require(
+                order.after(int(cell.pipe), cell.written), "reads what ", pipe_name(int(cell.pipe)), " writes, with ",
+                [&] { return order.missing(int(cell.pipe)); });
         }
         cell.read[order.pipe()] = order.now();
     }
 
     void check_write(Cell &cell) {
-        if (cell.written) {
-            require(order.after(int(cell.pipe), cell.written), "writes where ", pipe_name(int(cell.pipe)), " writes, with ",
-                    order.missing(int(cell.pipe)));
-        }
         for (int pipe = 0; pipe < PIPES; ++pipe) {
-            require(order.after(pipe, cell.read[pipe]), "writes where ", pipe_name(pipe), " reads, with ",
-                    order.missing(pipe));
+            require(order.after(pipe, cell.read[pipe]), "writes where ", pipe_name(pipe), " reads, with ", [&] {
+                return order.missing(pipe);
+            });
+        }
+        if (cell.written) {
+            require(
+                order.after(int(cell.pipe), cell.written), "writes where ", pipe_name(int(cell.pipe)), " writes, with ",
+                [&] { return order.missing(int(cell.pipe)); });
         }
         cell.written = order.now();
         cell.pipe = uint32_t(order.pipe());

@@ -28,6 +28,18 @@ struct Lanes {
         }
         return true;
     }
+    bool any(uint32_t from, uint32_t count) const {
+        for (uint32_t i = from; i < from + count && i < 128; ++i) {
+            if (on(i)) return true;
+        }
+        return false;
+    }
+    // How many lanes take part where these are the first ones, else 0.
+    uint32_t prefix() const {
+        const uint64_t low = bits[0], high = bits[1];
+        if (high == 0) return (low & (low + 1)) == 0 && low ? 64 - uint32_t(__builtin_clzll(low)) : 0;
+        return low == ~uint64_t(0) && (high & (high + 1)) == 0 ? 128 - uint32_t(__builtin_clzll(high)) : 0;
+    }
     static Lanes first(uint32_t count) {
         Lanes lanes;
         lanes.bits[0] = count >= 64 ? ~uint64_t(0) : (uint64_t(1) << count) - 1;
@@ -69,6 +81,11 @@ template <typename T> struct Operand {
     }
     // Runs `body(address, first lane, lanes)` over the lanes that take part, block by block.
     template <typename Body> void walk(uint32_t repeat, const Lanes &mask, uint32_t lanes, const Body &body) const {
+        const uint32_t prefix = block_stride == 1 ? std::min(mask.prefix(), lanes) : 0;
+        if (prefix) {
+            body(place(repeat, 0, prefix), 0, prefix);
+            return;
+        }
         for (uint32_t start = 0; start < lanes; start += PER_BLOCK) {
             uint32_t count = std::min(PER_BLOCK, lanes - start);
             if (mask.all(start, count)) {
@@ -92,16 +109,21 @@ template <typename T> struct Operand {
     }
 };
 
-// Page "General notes, overlap": within an iteration source and destination are the same bytes or apart.
-template <typename D, typename S> void check_overlap(const Operand<D> &dst, const Operand<S> &src, uint32_t repeat, uint32_t lanes) {
-    const uint32_t blocks_d = (lanes * uint32_t(sizeof(D)) + 31) / 32, blocks_s = (lanes * uint32_t(sizeof(S)) + 31) / 32;
+// Page "General notes, overlap": within an iteration source and destination are the same bytes or apart. Blocks without a
+// lane that takes part are not touched.
+template <typename D, typename S>
+void check_overlap(const Operand<D> &dst, const Operand<S> &src, uint32_t repeat, const Lanes &mask, uint32_t lanes) {
     const uint64_t d = dst.tensor.address + dst.offset(repeat, 0), s = src.tensor.address + src.offset(repeat, 0);
     if (sizeof(D) == sizeof(S) && d == s && dst.block_stride == src.block_stride) return;
-    if (d >= s + src.offset(0, blocks_s) + 32 || s >= d + dst.offset(0, blocks_d) + 32) return;
-    for (uint32_t i = 0; i < blocks_d; ++i) {
-        for (uint32_t j = 0; j < blocks_s; ++j) {
-            bool meet = d + dst.offset(0, i) == s + src.offset(0, j);
-            require(!meet || (i == j && sizeof(D) == sizeof(S)), "dst and ", src.what, " overlap in part: they must be the same or apart");
+    if (d >= s + src.offset(0, 8) || s >= d + dst.offset(0, 8)) return;
+    for (uint32_t i = 0; i * dst.PER_BLOCK < lanes; ++i) {
+        if (!mask.any(i * dst.PER_BLOCK, dst.PER_BLOCK)) continue;
+        for (uint32_t j = 0; j * src.PER_BLOCK < lanes; ++j) {
+            if (!mask.any(j * src.PER_BLOCK, src.PER_BLOCK)) continue;
+            const bool meet = d + dst.offset(0, i) == s + src.offset(0, j);
+            require(
+                !meet || (i == j && sizeof(D) == sizeof(S)), "dst and ", src.what,
+                " overlap in part: they must be the same or apart");
         }
     }
 }
@@ -118,7 +140,8 @@ template <typename Body> void over_count(int64_t count, uint32_t lanes, const Bo
     if (count == 0) return; // the pages: nothing is done on dav-2201
     const uint32_t repeats = uint32_t((uint64_t(count) + lanes - 1) / lanes);
     begin_vector(repeats);
-    for (uint32_t i = 0; i < repeats; ++i) body(i, Lanes::first(uint32_t(std::min<int64_t>(lanes, count - int64_t(i) * lanes))));
+    for (uint32_t i = 0; i < repeats; ++i)
+        body(i, Lanes::first(uint32_t(std::min<int64_t>(lanes, count - int64_t(i) * lanes))));
 }
 // The same for `repeats` iterations of one mask.
 template <typename Body> void over_repeats(Repeat repeat, const Lanes &mask, const Body &body) {
@@ -139,7 +162,7 @@ void unary(const Operand<D> &dst, const Operand<S> &src, uint32_t repeat, const 
     constexpr uint32_t LANES = 256 / (sizeof(D) > sizeof(S) ? sizeof(D) : sizeof(S));
     S in[LANES];
     D out[LANES];
-    check_overlap(dst, src, repeat, LANES);
+    check_overlap(dst, src, repeat, mask, LANES);
     src.load(repeat, mask, LANES, in);
     for (uint32_t lane = 0; lane < LANES; ++lane) {
         if (mask.on(lane)) out[lane] = op(in[lane]);
@@ -147,11 +170,13 @@ void unary(const Operand<D> &dst, const Operand<S> &src, uint32_t repeat, const 
     dst.store(repeat, mask, LANES, out);
 }
 template <typename T, typename Op>
-void binary(const Operand<T> &dst, const Operand<T> &src0, const Operand<T> &src1, uint32_t repeat, const Lanes &mask, const Op &op) {
+void binary(
+    const Operand<T> &dst, const Operand<T> &src0, const Operand<T> &src1, uint32_t repeat, const Lanes &mask,
+    const Op &op) {
     constexpr uint32_t LANES = 256 / sizeof(T);
     T a[LANES], b[LANES], out[LANES];
-    check_overlap(dst, src0, repeat, LANES);
-    check_overlap(dst, src1, repeat, LANES);
+    check_overlap(dst, src0, repeat, mask, LANES);
+    check_overlap(dst, src1, repeat, mask, LANES);
     src0.load(repeat, mask, LANES, a);
     src1.load(repeat, mask, LANES, b);
     for (uint32_t lane = 0; lane < LANES; ++lane) {

@@ -1,5 +1,5 @@
 // What the kernels of this folder share. Above each stands what it must be: "// right", or "// breaks: TEXT", TEXT being in
-// the report; "// cores: N" where one core does not do.
+// the report (an asterisk for anything), or "// gives KIND: VALUES", the first in `out`; "// cores: N" where one does not do.
 #pragma once
 
 #include "kernel_operator.h"
@@ -7,7 +7,8 @@
 using namespace AscendC;
 
 // `in` holds 16384 floats 0, 1, 2, ...; `out` has as many bytes, never written.
-#define RULE(name) extern "C" __global__ __vector__ __aicore__ void name([[maybe_unused]] GM_ADDR in, [[maybe_unused]] GM_ADDR out)
+#define RULE(name) \
+    extern "C" __global__ __vector__ __aicore__ void name([[maybe_unused]] GM_ADDR in, [[maybe_unused]] GM_ADDR out)
 
 using In = TQue<TPosition::VECIN, 1>;
 using Out = TQue<TPosition::VECOUT, 1>;
@@ -52,7 +53,9 @@ struct Bench {
         PipeBarrier<PIPE_V>();
         return tensor;
     }
-    template <typename T> __aicore__ LocalTensor<T> raw(uint32_t part) { return calc.GetWithOffset<T>(1024 / sizeof(T), part * 1024); }
+    template <typename T> __aicore__ LocalTensor<T> raw(uint32_t part) {
+        return calc.GetWithOffset<T>(1024 / sizeof(T), part * 1024);
+    }
 
     template <HardEvent event> __aicore__ void wait() {
         auto id = pipe.FetchEventID<event>();
