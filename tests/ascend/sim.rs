@@ -185,11 +185,6 @@ impl Double {
         self.number("ascend_sim_count", call)
     }
 
-    /// What kernels did since the last reset, by the simulator's name for it.
-    pub fn counter(&self, name: &str) -> usize {
-        self.number("ascend_sim_counter", name)
-    }
-
     /// What lives of every kind.
     pub fn live(&self) -> Vec<(&'static str, usize)> {
         let kinds = ["device", "memory", "host", "stream", "event", "graph", "binary", "program"];
