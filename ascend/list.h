@@ -120,4 +120,16 @@ __aicore__ inline Scan scan_row(Core& core, Source& row, u32 keep) {
     return found;
 }
 
+// As `scan_row` for the tokens whose key is at most `edge`: the others count as -inf.
+__aicore__ inline Scan scan_below(Core& core, Source& row, u32 edge, u32 keep) {
+    Scan found{MINUS_INF_BITS, false, 0, true, 0};
+    row.start();
+    while (row.next()) {
+        compare(core.kept, row.x, float_of(bits_of_key(edge)), AscendC::CMPMODE::LE, row.size);
+        select(row.x, core.kept, row.x, float_of(MINUS_INF_BITS), row.size);
+        add_tile(core, found, row.n, row.size, row.base, false, keep);
+    }
+    return found;
+}
+
 } // namespace samedraw

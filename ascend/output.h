@@ -173,6 +173,7 @@ __aicore__ inline u32 write_top(const RowBlock& b, u64 row_index, Row& r) {
     u64 used = 0;
     if (r.total != 0) {
         // The list beside a row holds its first tokens.
+        if (!r.row.resident && !r.has_near && width <= MOST_SELECTED) r.list_again();
         const bool from_list = r.has_near && width <= r.near.length;
         Source& source = from_list ? r.near : r.kept();
         const Cut whole = from_list ? r.cut_of_near() : r.cut;

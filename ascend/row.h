@@ -150,10 +150,15 @@ class Row {
     // The cut by places in the row, which is not the list beside it.
     __aicore__ inline Cut cut_of_row() {
         if (!narrowed) return cut;
-        const u32 above = count_within(core, near, Cut{cut.key, 0});
-        const u32 ties = count_within(core, near, cut) - above;
-        const u32 last = ties == 0 ? 0 : static_cast<u32>(core.ids.GetValue(nth_tie(core, near, cut.key, ties))) + 1;
-        return Cut{cut.key, last};
+        return by_ids(near, cut);
+    }
+
+    // Reads the row once more for the list beside it, which a search went on past.
+    __aicore__ inline void list_again() {
+        const Scan found = scan_row(core, row, MOST_SELECTED);
+        seal(core, found.listed);
+        near.open_list(&core, found.listed);
+        has_near = true;
     }
 
     // The cut by places in the list beside the row.
@@ -182,6 +187,40 @@ class Row {
     // Whether the row was weighed by a launch before this one, and what all of it weighs.
     bool weighed;
     u64 whole;
+    // The key that bounds what the list beside the row does not hold.
+    u32 bound;
+
+    // A cut by places in a list as one by places in the row, which are ids.
+    __aicore__ inline Cut by_ids(Source& list, const Cut& listed) {
+        const u32 above = count_within(core, list, Cut{listed.key, 0});
+        const u32 ties = count_within(core, list, listed) - above;
+        const u32 last = ties == 0 ? 0 : static_cast<u32>(core.ids.GetValue(nth_tie(core, list, listed.key, ties))) + 1;
+        return Cut{listed.key, last};
+    }
+
+    // The tokens of a row that does not stay whose preceding mass is at most `limit`, where that is more than its list
+    // weighs: the next few thousand tokens of the order are listed in one pass, and the next, before every step of a
+    // bisection reads the row.
+    __aicore__ inline Cut cut_past_list(u64 limit) {
+        u32 edge = bound;
+        u64 above = mass_within(core, near, weight, Cut{edge, 0});
+        has_near = false;
+        for (u32 round = 0; round < PASSES; round++) {
+            const Scan found = scan_below(core, row, edge, MOST_SELECTED);
+            seal(core, found.listed);
+            Source list;
+            list.open_list(&core, found.listed);
+            if (above + mass_within(core, list, weight, everything(list)) > limit)
+                return by_ids(list, cut_by_mass(core, list, weight, limit - above));
+            if (found.whole) break;
+            above += mass_within(core, list, weight, Cut{found.bound, 0});
+            edge = found.bound;
+        }
+        return cut_by_mass(core, row, weight, limit);
+    }
+
+    // Most passes that list more tokens.
+    static constexpr u32 PASSES = 4;
 
     __aicore__ inline void read_columns(u64 values, u64 ids, u32 n) {
         fence<AscendC::HardEvent::V_MTE2>();
@@ -211,7 +250,8 @@ class Row {
             prune(core, found.listed, columns, found.max);
             found.listed = columns;
         }
-        if (!selects && split.slices > 1) found.listed = prefix_of_slices(core, found);
+        if (!selects && split.slices > 1) prefix_of_slices(core, found);
+        bound = found.bound;
         if (found.listed > 0) seal(core, found.listed);
         has_ids = selects;
         has_near = !stays && lists && found.listed > 0;
@@ -246,7 +286,8 @@ class Row {
             const u64 looked_at = first_alone ? mass_within(core, source, weight, cut) : whole;
             const u64 limit = multiply_shift(looked_at, params.top_p, 32);
             // In a list the prefix may go on past its end.
-            if (!narrowed || mass_within(core, source, weight, all) > limit)
+            if (!narrowed && has_near) cut = shorter(cut, cut_past_list(limit));
+            else if (!narrowed || mass_within(core, source, weight, all) > limit)
                 cut = shorter(cut, cut_by_mass(core, source, weight, limit));
         }
     }

@@ -110,21 +110,23 @@ __aicore__ inline Scan merge_slices(Core& core, const RowBlock& b, u64 row_index
     return found;
 }
 
-// Leaves of a merged list what is surely the first of the row's order; returns how many tokens that is.
-__aicore__ inline u32 prefix_of_slices(Core& core, const Scan& found) {
-    u32 listed = found.listed, bound = found.bound;
-    if (listed == 0) return 0;
-    if (listed > MOST_SELECTED) {
-        const u32 key = prune(core, listed, MOST_SELECTED, found.max);
-        listed = MOST_SELECTED;
+// Leaves of a merged list what is surely the first of the row's order.
+__aicore__ inline void prefix_of_slices(Core& core, Scan& found) {
+    if (found.listed == 0) return;
+    if (found.listed > MOST_SELECTED) {
+        const u32 key = prune(core, found.listed, MOST_SELECTED, found.max);
+        found.listed = MOST_SELECTED;
         // Everything at or above this key is in the list, or behind what is.
-        if (key > bound) return listed;
+        if (key > found.bound) {
+            found.bound = key;
+            return;
+        }
     }
-    if (bound == 0) return listed;
+    if (found.bound == 0) return;
     Source list;
-    list.open_list(&core, listed);
-    seal(core, listed);
-    return keep_within(core, list, Cut{bound, 0});
+    list.open_list(&core, found.listed);
+    seal(core, found.listed);
+    found.listed = keep_within(core, list, Cut{found.bound, 0});
 }
 
 // Weighs one slice, tile by tile.

@@ -100,7 +100,10 @@ fn a_path_that_leads_nowhere_is_named() {
 fn the_root_of_the_environment_is_used() {
     let root = copy("home_path", "lib64/libacl_rt.so");
     in_child("the_root_of_the_environment_is_used", &[("ASCEND_HOME_PATH", &root)], || {
-        says(&ascend_probe().state.unwrap().name, &["Ascend910B3", "CANN 8.5.0", "arithmetic not tested", "no CANN compiler"]);
+        says(
+            &ascend_probe().state.unwrap().name,
+            &["Ascend910B3", "CANN 8.5.0", "arithmetic not tested", "no CANN compiler"],
+        );
     });
 }
 

@@ -1,9 +1,9 @@
 //! A trivial kernel from source to result, from several threads and streams; memory, events and capture.
 
 use crate::sim::{Sim, folder, says};
-use samedraw::device::ascend::{AscendDevice, Options};
 use samedraw::device::ascend::kernels::{Unit, sources};
 use samedraw::device::ascend::launch::{Arguments, Kernel};
+use samedraw::device::ascend::{AscendDevice, Options};
 use samedraw::device::{
     DevPtr, Device, DeviceBuffer, Platform, RawEvent, RawGraph, RawStream, Stage, Stream, effective_columns,
 };
@@ -204,7 +204,8 @@ fn the_device_says_what_it_is_and_refuses_what_it_cannot() {
     let device = sim.open().unwrap();
     assert_eq!(device.vector_cores(), 40);
     assert_eq!((device.info().platform, device.info().exact), (Platform::Ascend, false));
-    let says_all = ["Ascend910B3", "dav-2201", "40 vector cores", "65536 MiB", "8.5.0", "arithmetic not tested: skipped"];
+    let says_all =
+        ["Ascend910B3", "dav-2201", "40 vector cores", "65536 MiB", "8.5.0", "arithmetic not tested: skipped"];
     says(&device.info().name, &says_all);
 
     let rows = RowBlock::default();

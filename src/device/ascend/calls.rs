@@ -1,9 +1,9 @@
 //! The `Device` trait in calls of the runtime.
 
+use super::launch::{self, Arguments};
 use super::memory::{ALIGN, Aligned};
 use super::runtime::{acl, is_out_of_memory};
 use super::sys::acl as sys;
-use super::launch::{self, Arguments};
 use super::{AscendDevice, kernels};
 use crate::device::{DevPtr, Device, DeviceInfo, Platform, RawEvent, RawGraph, RawStream, Stage, StageKind};
 use crate::error::{Error, Result};
@@ -325,7 +325,8 @@ impl Device for AscendDevice {
     }
 
     fn supports(&self, stage: &Stage<'_>) -> Result<()> {
-        let (Stage::Select(b) | Stage::Argmax(b) | Stage::Sample(b) | Stage::Remap(b, _) | Stage::Verify(b, _)) = *stage;
+        let (Stage::Select(b) | Stage::Argmax(b) | Stage::Sample(b) | Stage::Remap(b, _) | Stage::Verify(b, _)) =
+            *stage;
         let selected = b.columns < b.vocab || b.from_columns != 0 || stage.kind() == StageKind::Select;
         if selected && b.columns > kernels::MOST_SELECTED {
             let what = format!("{:?} over {} selected columns on ascend", stage.kind(), b.columns);

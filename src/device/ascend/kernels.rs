@@ -31,7 +31,8 @@ macro_rules! sources {
 /// Files in front of every unit, in the order of use.
 const SHARED: [Source; 5] = sources!("abi.h" "vector.h" "number.h" "core.h" "mass.h");
 /// What makes the stages of them.
-const STAGES: [Source; 10] = sources!("source.h" "cut.h" "list.h" "access.h" "split.h" "row.h" "output.h" "rest.h" "verify.h" "kernels.asc");
+const STAGES: [Source; 10] =
+    sources!("source.h" "cut.h" "list.h" "access.h" "split.h" "row.h" "output.h" "rest.h" "verify.h" "kernels.asc");
 /// What makes the self-test of them.
 const SELF_TEST: [Source; 1] = sources!("self_test.asc");
 
@@ -154,7 +155,13 @@ impl Split {
         // A selection's slices each hand on its whole width: the more there are, the longer the merge.
         let wanted = if selects && lists { (b.vocab / (2 * b.columns)).isqrt() } else { tiles };
         let each = tiles.div_ceil(wanted.clamp(1, most.min(tiles)));
-        let keep = if !lists { 0 } else if selects { b.columns } else { KEPT_OF_SLICE };
+        let keep = if !lists {
+            0
+        } else if selects {
+            b.columns
+        } else {
+            KEPT_OF_SLICE
+        };
         let split = Split { slices: tiles.div_ceil(each), tiles: each, keep };
         let fits = b.scratch != 0 && split.bytes(b.rows, tiles) <= b.scratch_bytes;
         if split.slices < 2 || !fits { Split::NONE } else { split }
@@ -209,7 +216,8 @@ pub(super) fn scratch_bytes(cores: u32, kind: StageKind, limits: &Limits) -> usi
     }
     // Slices are at most as many as cores, however many rows they belong to.
     let cores = u64::from(cores);
-    let keep = KEPT_OF_SLICE.max(if limits.force_topk == 0 { 0 } else { (limits.force_topk as u64).min(MOST_SELECTED) });
+    let keep =
+        KEPT_OF_SLICE.max(if limits.force_topk == 0 { 0 } else { (limits.force_topk as u64).min(MOST_SELECTED) });
     let tiles = (limits.vocab as u64).div_ceil(TILE).min(MOST_TILES);
     let rows = (limits.rows as u64).min(cores / 2);
     (cores * (SLICE_BYTES + 8 * keep) + rows * tiles * TILE_BYTES) as usize
@@ -297,7 +305,9 @@ mod tests {
         let verify = VerifyBlock { requests: 2, ..VerifyBlock::default() };
         for (rows, blocks) in [(0, 1), (1, 1), (7, 7), (48, 48), (70_000, 48)] {
             let rows = RowBlock { rows, vocab: 5000, columns: 5000, ..RowBlock::default() };
-            for stage in [Stage::Select(&rows), Stage::Argmax(&rows), Stage::Sample(&rows), Stage::Remap(&rows, &verify)] {
+            for stage in
+                [Stage::Select(&rows), Stage::Argmax(&rows), Stage::Sample(&rows), Stage::Remap(&rows, &verify)]
+            {
                 assert_eq!(kernels(&launches(48, &stage)).iter().map(|(_, b)| *b).collect::<Vec<_>>(), [blocks]);
             }
             assert_eq!(kernels(&launches(48, &Stage::Verify(&rows, &verify))), [(VERIFY, blocks), (SETTLE, 2)]);
@@ -349,15 +359,26 @@ mod tests {
                         for vocab in [vocab as u64, (vocab as u64 / 2).max(8193)] {
                             let columns = columns.min(vocab);
                             let all = u64::MAX;
-                            let b =
-                                RowBlock { rows, vocab, columns, scratch: 256, scratch_bytes: all, ..RowBlock::default() };
+                            let b = RowBlock {
+                                rows,
+                                vocab,
+                                columns,
+                                scratch: 256,
+                                scratch_bytes: all,
+                                ..RowBlock::default()
+                            };
                             for lists in [false, true] {
                                 let split = Split::of(cores, &b, lists);
                                 let tiles = vocab.div_ceil(TILE);
                                 if split != Split::NONE {
-                                    assert!(split.bytes(rows, tiles) <= room, "{cores} {rows} {vocab} {columns} {split:?}");
+                                    assert!(
+                                        split.bytes(rows, tiles) <= room,
+                                        "{cores} {rows} {vocab} {columns} {split:?}"
+                                    );
                                     assert!(split.slices * rows <= u64::from(cores));
-                                    assert!(split.slices * split.tiles >= tiles && (split.slices - 1) * split.tiles < tiles);
+                                    assert!(
+                                        split.slices * split.tiles >= tiles && (split.slices - 1) * split.tiles < tiles
+                                    );
                                 }
                             }
                         }

@@ -89,7 +89,12 @@ impl Options {
     /// What the environment says: `SAMEDRAW_ASCEND_RUNTIME`, `SAMEDRAW_ASCEND_COMPILER`, `SAMEDRAW_ASCEND_KERNELS`.
     pub fn from_env() -> Self {
         let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        Options { runtime: from(RUNTIME_PATH), compiler: from(COMPILER_PATH), kernels: from(KERNELS_PATH), ..Options::default() }
+        Options {
+            runtime: from(RUNTIME_PATH),
+            compiler: from(COMPILER_PATH),
+            kernels: from(KERNELS_PATH),
+            ..Options::default()
+        }
     }
 }
 
