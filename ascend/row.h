@@ -198,10 +198,12 @@ class Row {
         return Cut{listed.key, last};
     }
 
-    // The tokens of a row that does not stay whose preceding mass is at most `limit`, where that is more than its list
-    // weighs: the next few thousand tokens of the order are listed in one pass, and the next, before every step of a
+    // The tokens of a row that does not stay whose preceding mass is at most `limit`. Where that is more than its list
+    // weighs, the next few thousand tokens of the order are listed in one pass, and the next, before every step of a
     // bisection reads the row.
     __aicore__ inline Cut cut_past_list(u64 limit) {
+        if (mass_within(core, near, weight, everything(near)) > limit)
+            return by_ids(near, cut_by_mass(core, near, weight, limit));
         u32 edge = bound;
         u64 above = mass_within(core, near, weight, Cut{edge, 0});
         has_near = false;

@@ -138,6 +138,7 @@ fn bytes_read_and_launches_are_the_documented_ones() {
     let rows: Vec<&[f32]> = rows.iter().map(Vec::as_slice).collect();
     let plain = samedraw::SamplingParams { seq_seed: Some(9), ..Default::default() };
     let top_p = samedraw::SamplingParams { top_p: 0.9, ..plain.clone() };
+    let wide = samedraw::SamplingParams { top_p: 0.99, ..plain.clone() };
     let top_k =
         samedraw::SamplingParams { top_k: 50, filter_order: samedraw::params::FilterOrder::TopKFirst, ..top_p.clone() };
     let greedy = samedraw::SamplingParams { seq_seed: Some(9), ..samedraw::SamplingParams::greedy() };

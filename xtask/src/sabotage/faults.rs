@@ -1,5 +1,6 @@
 //! The faults. Each is one line that breaks one promise of the semantics.
 
+mod ascend;
 mod lanes;
 mod model;
 mod row;
@@ -26,5 +27,5 @@ pub struct Fault {
 
 /// Every fault.
 pub fn all() -> impl Iterator<Item = &'static Fault> {
-    row::FAULTS.iter().chain(step::FAULTS).chain(lanes::FAULTS).chain(model::FAULTS)
+    row::FAULTS.iter().chain(step::FAULTS).chain(lanes::FAULTS).chain(model::FAULTS).chain(ascend::FAULTS)
 }
