@@ -67,7 +67,7 @@ impl Operands {
         };
         let mut value = || {
             let word = bits();
-            let (fraction, sign) = (word as u32 & 0x007F_FFFF, (word >> 31) as u32 & 1 << 31);
+            let (fraction, sign) = (word as u32 & 0x007F_FFFF, (word >> 31) as u32 & (1 << 31));
             let exponent = match word >> 60 {
                 0 => 0,
                 1 => 1 + (word >> 32) as u32 % 24,
@@ -77,14 +77,14 @@ impl Operands {
             };
             // Half of them have few bits, so that ties come up.
             let fraction = if word >> 59 & 1 == 0 { fraction & 0x0070_0001 } else { fraction };
-            f32::from_bits(sign | exponent << 23 | fraction)
+            f32::from_bits(sign | (exponent << 23) | fraction)
         };
         let a: Vec<f32> = (0..TILE).map(|_| value()).collect();
         let b: Vec<f32> = (0..TILE).map(|_| value()).collect();
         let c = (0..TILE)
             .map(|i| match i % 4 {
                 0 => -(i as f32) / 32.0,
-                1 => f32::from_bits(0x8000_0000 | bits() as u32 % 0x42C0_0000),
+                1 => f32::from_bits(0x8000_0000 | (bits() as u32 % 0x42C0_0000)),
                 2 => -41.0 * ((bits() >> 40) as f32 / (1u64 << 24) as f32),
                 _ if i % 32 == 3 => f32::NEG_INFINITY,
                 _ => -((bits() % 4200) as f32) / 100.0,
@@ -96,7 +96,7 @@ impl Operands {
                 match i % 12 {
                     0 => word | 0x7C00,
                     1 => word & 0x83FF,
-                    2 => word & 0x8000 | 0x7C00,
+                    2 => (word & 0x8000) | 0x7C00,
                     3 => word | 0x7F80,
                     4 => word & 0x807F,
                     _ => word,
