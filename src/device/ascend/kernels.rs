@@ -238,7 +238,7 @@ pub fn sources(target: &str) -> Result<Vec<(&'static str, &'static str)>> {
 /// with the tools of an installed CANN.
 ///
 /// # Errors
-/// As [`sources`].
+/// As [`sources()`].
 pub fn listing(target: &str) -> Result<String> {
     let sources = sources(target)?;
     let number = target.trim_start_matches("dav-");
