@@ -3,7 +3,7 @@
 //! It shares the NPU's default context with the stack around it, takes the stack's streams and pointers as they are, and
 //! makes its context current only while a call of its own runs. Nothing of CANN is needed to build it.
 //!
-//! Kernels are compiled at [`prepare`](crate::Device::prepare) and kept in a cache, or come as a prebuilt object. Nothing
+//! Kernels are compiled at [`prepare`](Device::prepare) and kept in a cache, or come as a prebuilt object. Nothing
 //! here has run on an NPU: the host's calls are held to the vendor's public headers and exercised on a simulated runtime, the
 //! kernels run on a model of the calls they make (`docs/ascend.md`).
 //!
@@ -15,7 +15,7 @@
 //! is refused with its name. Optional are: `aclsysGetVersionNum` and `aclsysGetVersionStr` (without them the version is
 //! unknown and the symbols decide), `aclrtGetDeviceInfo` (then `aclGetDeviceCapability` counts the vector cores), the
 //! five calls of capture (`aclmdlRICaptureBegin`, `aclmdlRICaptureEnd`, `aclmdlRICaptureGetInfo`,
-//! `aclmdlRIExecuteAsync`, `aclmdlRIDestroy`; without them [`Device::begin_capture`](crate::Device::begin_capture) is refused with the names), and
+//! `aclmdlRIExecuteAsync`, `aclmdlRIDestroy`; without them [`Device::begin_capture`] is refused with the names), and
 //! `libacl_rtc.so` (without it kernels come as a prebuilt object).
 //!
 //! | file | what |
