@@ -1,7 +1,9 @@
 //! The faults. Each is one line that breaks one promise of the semantics.
 
+mod ascend;
 mod lanes;
 mod launches;
+mod model;
 mod row;
 mod step;
 
@@ -26,5 +28,6 @@ pub struct Fault {
 
 /// Every fault.
 pub fn all() -> impl Iterator<Item = &'static Fault> {
-    row::FAULTS.iter().chain(step::FAULTS).chain(lanes::FAULTS).chain(launches::FAULTS)
+    let host = row::FAULTS.iter().chain(step::FAULTS).chain(lanes::FAULTS).chain(launches::FAULTS);
+    host.chain(model::FAULTS).chain(ascend::FAULTS)
 }
