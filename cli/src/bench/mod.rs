@@ -29,6 +29,9 @@ pub struct Arguments {
     /// Threads of the CPU device; all of the host's cores if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+    /// Code of the CPU device; what it takes by itself if not given
+    #[arg(long, value_enum, requires = "threads")]
+    path: Option<rows::Path>,
     /// Rows of a step, one or more numbers
     #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     rows: Vec<u32>,
@@ -88,7 +91,10 @@ fn quantile(ascending: &[f64], share: f64) -> f64 {
 /// Runs every combination, prints the table, writes the files.
 pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let device: Arc<dyn Device> = match (arguments.threads, arguments.device.as_str()) {
-        (Some(threads), "cpu") => Arc::new(CpuDevice::with_threads(threads.into())),
+        (Some(threads), "cpu") => match arguments.path {
+            Some(path) => Arc::new(CpuDevice::with_path(threads.into(), path.code())?),
+            None => Arc::new(CpuDevice::with_threads(threads.into())),
+        },
         (Some(_), device) => return Err(Failure(format!("--threads is for the CPU device, not for {device}"))),
         (None, device) => open(device)?,
     };
@@ -106,7 +112,9 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     }
     bar.finish_and_clear();
     let info = device.info();
-    let title = format!("{} ({}), {:?} logits, {} runs", info.platform, info.name, arguments.dtype, arguments.repeat);
+    let path = arguments.path.map_or(String::new(), |path| format!(", {path:?}"));
+    let name = format!("{} ({}{path})", info.platform, info.name);
+    let title = format!("{name}, {:?} logits, {} runs", arguments.dtype, arguments.repeat);
     print(&format!("{title}\n{}", table(&all)))?;
     let write = |path: &PathBuf, text: String| {
         std::fs::write(path, text).map_err(|error| Failure(format!("writing {}: {error}", path.display())))

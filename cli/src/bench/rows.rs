@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use samedraw::SamplingParams;
+use samedraw::device::cpu::CpuPath;
 use samedraw::params::FilterOrder;
 use samedraw::pipeline::DType;
 use samedraw::random::splitmix64;
@@ -104,6 +105,26 @@ impl Type {
             Type::F32 => (values.iter().flat_map(|x| x.to_le_bytes()).collect(), DType::F32),
             Type::F16 => (values.iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect(), DType::F16),
             Type::Bf16 => (values.iter().flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()).collect(), DType::BF16),
+        }
+    }
+}
+
+/// Code of the CPU device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Path {
+    Scalar,
+    Base,
+    Avx2,
+    Avx512,
+}
+
+impl Path {
+    pub fn code(self) -> CpuPath {
+        match self {
+            Path::Scalar => CpuPath::Scalar,
+            Path::Base => CpuPath::Base,
+            Path::Avx2 => CpuPath::Avx2,
+            Path::Avx512 => CpuPath::Avx512,
         }
     }
 }
