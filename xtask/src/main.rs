@@ -1,8 +1,10 @@
-//! Maintenance of the repository: `cargo xtask abi [--check]`, `abi-check`, `bindgen`, `kernels`, `cubins` and `cargo xtask sabotage [NAME]`.
+//! Maintenance of the repository: `cargo xtask abi [--check]`, `abi-check`, `bindgen`, `kernels`, `cubins`,
+//! `instructions` and `cargo xtask sabotage [NAME]`.
 
 mod abi;
 mod abi_check;
 mod bindgen;
+mod instructions;
 mod kernels;
 mod sabotage;
 
@@ -20,6 +22,8 @@ cargo xtask kernels [--nvrtc PATH] [--arch sm_90]...
                              compile the CUDA kernels; fail on a warning or a spill
 cargo xtask cubins --out DIR [--nvrtc PATH]
                              write what the feature `precompiled` embeds
+cargo xtask instructions [--write]
+                             count the instructions of steps on the CPU by valgrind, compare with those kept
 cargo xtask sabotage         apply every fault to a copy, one at a time; fail if a test suite lets one pass
 cargo xtask sabotage --quick the few faults that continuous integration tries
 cargo xtask sabotage --list  name them
@@ -35,6 +39,9 @@ fn main() -> ExitCode {
         ["bindgen"] => bindgen::run(&root(), bindgen::Mode::Write),
         ["bindgen", "--check"] => bindgen::run(&root(), bindgen::Mode::Check),
         ["kernels" | "cubins", ..] => kernels::run(&root(), &args),
+        ["instructions"] => instructions::run(&root(), false),
+        ["instructions", "--write"] => instructions::run(&root(), true),
+        ["instructions-of", step, times] => instructions::subject(step, times),
         ["sabotage", "--list"] => {
             sabotage::list();
             Ok(())
