@@ -1,6 +1,7 @@
 //! The faults. Each is one line that breaks one promise of the semantics.
 
 mod ascend;
+mod draws;
 mod lanes;
 mod launches;
 mod model;
@@ -28,6 +29,6 @@ pub struct Fault {
 
 /// Every fault.
 pub fn all() -> impl Iterator<Item = &'static Fault> {
-    let host = row::FAULTS.iter().chain(step::FAULTS).chain(lanes::FAULTS).chain(launches::FAULTS);
-    host.chain(model::FAULTS).chain(ascend::FAULTS)
+    let host = row::FAULTS.iter().chain(step::FAULTS).chain(lanes::FAULTS).chain(draws::FAULTS);
+    host.chain(launches::FAULTS).chain(model::FAULTS).chain(ascend::FAULTS)
 }
