@@ -216,6 +216,9 @@ __device__ __noinline__ void lead_any(const RowBlock& b, Shared& sh, u64 row_ind
 
 template <u32 DTYPE>
 __device__ __noinline__ void lead(const RowBlock& b, Pipe& pipe, Shared& sh, const Rows& rows) {
+    __builtin_assume(__isShared(&pipe));
+    __builtin_assume(__isShared(&sh));
+    __builtin_assume(__isShared(&rows));
     cluster_wait_started();
     u32 turn = 0;
     for (u32 j = rows.rank; j < rows.count; j += rows.blocks, turn++) {

@@ -210,3 +210,45 @@ __device__ __forceinline__ void bulk_copy(void* to, u64 from, u32 bytes, u64* ar
 }
 
 #endif
+
+// The same value; the compiler cannot tell, so that it computes again what follows from it instead of keeping it.
+__device__ __forceinline__ u32 afresh(u32 x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+// The larger of each of two halves, NaN where either is.
+__device__ __forceinline__ u32 max_or_nan_bf16x2(u32 a, u32 b) {
+    u32 x;
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(x) : "r"(a), "r"(b));
+    return x;
+}
+
+__device__ __forceinline__ u32 max_or_nan_f16x2(u32 a, u32 b) {
+    u32 x;
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(x) : "r"(a), "r"(b));
+    return x;
+}
+
+#if __CUDA_ARCH__ >= 900
+
+// Arrives at block `to`'s completion and makes it expect `bytes` more.
+__device__ __forceinline__ void completion_expect_at(u32 to, const u64* completion, u32 bytes) {
+    u32 remote;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(completion)), "r"(to));
+    asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote), "r"(bytes)
+                 : "memory");
+}
+
+// Starts copying `bytes` (a multiple of 16, on a 16-byte boundary) of this block's shared memory to the same place in
+// block `to`'s, counted there as completed. This block must not end before.
+__device__ __forceinline__ void push_copy(u32 to, const void* at, u32 bytes, const u64* completion) {
+    u32 remote, remote_completion;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(to));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_completion) : "r"(shared_address(completion)), "r"(to));
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(remote),
+                 "r"(shared_address(at)), "r"(bytes), "r"(remote_completion)
+                 : "memory");
+}
+
+#endif

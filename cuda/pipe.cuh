@@ -13,6 +13,9 @@
 
 constexpr u32 MAX_SLOTS = 6;
 constexpr u32 MAX_BLOCKS = 16;
+// Most tokens a mass warp lists: no more than the lead has threads.
+constexpr u32 LIST = 192;
+static_assert(LIST <= LEAD_THREADS, "a thread of the lead each");
 // What other stages count in comes first in the scratch memory.
 constexpr u32 SCRATCH_HEAD = 256;
 constexpr u32 MASS_WARPS = MASS_THREADS / 32, FRONT_WARPS = FRONT_THREADS / 32;
@@ -47,7 +50,7 @@ constexpr u32 OCTAVES = 32;
 // Words an octave's sum is spread over, so that neighbouring lanes seldom meet.
 constexpr u32 SPREAD = 8;
 // Tokens a lane of the mass warps can list.
-constexpr u32 LANE_LIST = 24;
+constexpr u32 LANE_LIST = 20;
 // Rows whose octaves are added up at a time.
 constexpr u32 WEIGHINGS = 4;
 
@@ -137,7 +140,7 @@ struct Rows {
         r.slots = min(dynamic_shared_bytes() / r.slot_bytes, MAX_SLOTS);
         r.lists = b.scratch + SCRATCH_HEAD;
         u64 room = b.scratch == 0 || b.scratch_bytes <= SCRATCH_HEAD ? 0 : (b.scratch_bytes - SCRATCH_HEAD) / 8;
-        r.list_length = (u32)min(room / ((u64)r.step * r.blocks * MAILS * parts), (u64)LEAD_THREADS);
+        r.list_length = (u32)min(room / ((u64)r.step * r.blocks * MAILS * parts), (u64)LIST);
         return r;
     }
 
@@ -267,13 +270,11 @@ struct Collector {
     template <class C>
     __device__ __forceinline__ void see(const C& copy, u32 place, const float* x) const {
         if (fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3])) < lowest) return;
-#pragma unroll 1
         for (u32 e = 0; e < 4; e++) {
-            float y = copy.value(place + e);
             u32 index = place + e - copy.lead;
-            if (!(y >= lowest) || index >= copy.len) continue;
+            if (!(x[e] >= lowest) || index >= copy.len) continue;
             u32 at = atomicAdd(count, 1u);
-            if (at < BLOCK_CANDIDATES) found[at] = (u64)key_of(y) << 32 | ~index;
+            if (at < BLOCK_CANDIDATES) found[at] = (u64)key_of(x[e]) << 32 | ~index;
         }
     }
 };
@@ -305,7 +306,10 @@ struct Turn {
 __device__ __forceinline__ void send(Pipe& pipe, const Rows& rows, const Turn& turn, u32 warp, u64 number, bool lists,
                                      u64 whole, u32 lowest) {
     u32 mail = turn.number & 1;
-    if (turn.number >= MAILS) completion_wait(&pipe.credit[turn.lead][mail], (turn.number / MAILS - 1) & 1);
+    // One lane waits: once it has sent, the lead may go on and end the next phase, before slower lanes have seen this one.
+    if (lane_id() == 0 && turn.number >= MAILS)
+        completion_wait(&pipe.credit[turn.lead][mail], (turn.number / MAILS - 1) & 1);
+    __syncwarp();
     Mail& to = pipe.mails[mail];
     if (lane_id() == 0) push(turn.lead, &to.sums[rows.rank * MASS_WARPS + warp], number, &pipe.mailed[mail]);
     if (warp != 0) return;
@@ -444,6 +448,9 @@ __device__ __forceinline__ void list_above(const RowBlock& b, Pipe& pipe, unsign
 // lies above the value that its masses have shown.
 template <u32 DTYPE>
 __device__ __noinline__ void sum_up(const RowBlock& b, Pipe& pipe, unsigned char* memory, const Rows& rows) {
+    // A function that is called has lost sight of where its references lead.
+    __builtin_assume(__isShared(&pipe));
+    __builtin_assume(__isShared(&rows));
     u32 warp = (threadIdx.x - FIRST_MASS) / 32;
     cluster_wait_started();
     Turn turn = {0, 0, 0, 0, MINUS_INF, 0, ROAD_ANY};

@@ -1,3 +1,8 @@
-extern "C" __global__ void __launch_bounds__(256, 3) samedraw_select_f32(const __grid_constant__ RowBlock b) {
-    select_tile<(u32)SD_DTYPE_F32>(b);
+extern "C" __global__ void __launch_bounds__(1024, 1) samedraw_select_f32(const __grid_constant__ RowBlock b) {
+    select_columns<(u32)SD_DTYPE_F32>(b);
+}
+
+extern "C" __global__ void __launch_bounds__(512, DRAW_BLOCKS)
+samedraw_draw_columns_f32(const __grid_constant__ RowBlock b) {
+    draw_columns<(u32)SD_DTYPE_F32>(b);
 }

@@ -1,7 +1,8 @@
 //! The scalar code and every set of lanes give the same bits: random rows of odd sizes, starts that no vector is
 //! aligned to, all types of logits, masks, ties, infinities and NaN, every output.
 //!
-//! `SAMEDRAW_ROWS` sets the number of rows, `SAMEDRAW_SEED` where they start.
+//! `SAMEDRAW_ROWS` sets the number of rows, `SAMEDRAW_SEED` where they start, `SAMEDRAW_LONGEST` how many values most rows
+//! may have. `SAMEDRAW_REQUIRE_PATH=avx512` makes it a failure that the processor does not have that path.
 
 #![cfg(feature = "cpu")]
 
@@ -21,6 +22,10 @@ const ROWS: u64 = 3000;
 fn every_path_gives_the_scalar_codes_bits() {
     let (rows, first) = (from_env("SAMEDRAW_ROWS", ROWS), from_env("SAMEDRAW_SEED", 1));
     let paths: Vec<CpuPath> = CpuPath::ALL.into_iter().filter(|path| path.is_available()).collect();
+    if let Ok(wanted) = std::env::var("SAMEDRAW_REQUIRE_PATH") {
+        let found = paths.iter().any(|path| format!("{path:?}").eq_ignore_ascii_case(&wanted));
+        assert!(found, "SAMEDRAW_REQUIRE_PATH={wanted}, this processor has {paths:?}");
+    }
     eprintln!("paths: {paths:?}, {rows} rows from seed {first}");
     let open = |&path| Arc::new(CpuDevice::with_path(2, path).expect("available")) as Arc<dyn Device>;
     let devices: Vec<Arc<dyn Device>> = paths.iter().map(open).collect();
@@ -77,7 +82,8 @@ impl std::fmt::Debug for Bytes {
 impl Case {
     fn random(seed: u64) -> Case {
         let rng = &mut Rng::new(seed);
-        let largest = if rng.one_in(200) { 60_000f64 } else { 4000.0 };
+        let longest = from_env("SAMEDRAW_LONGEST", 4000) as f64;
+        let largest = if rng.one_in(200) { 15.0 * longest } else { longest };
         let vocab = (largest.powf(rng.unit()) as usize).max(1);
         let rows = rng.within(1, (20_000 / vocab).clamp(1, 12));
         Case::sized(rng, vocab, rows)

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::intervals::{LAST, intervals, smallest};
 use common::oracle::product;
 use common::row::{Row, draft_mass};
 use common::{Case, Rng, devices};
@@ -10,31 +11,9 @@ use samedraw::SamplingParams;
 use samedraw::params::FilterOrder;
 use samedraw::pipeline::VerifyMode;
 
-/// Largest 53-bit number.
-const LAST: u64 = (1 << 53) - 1;
-
-/// The smallest bits with floor(bits * total / 2^53) >= target.
-fn smallest(target: u64, total: u64) -> u64 {
-    let bits = (u128::from(target) << 53).div_ceil(u128::from(total)) as u64;
-    assert!(product(bits, total, 53) >= target && (bits == 0 || product(bits - 1, total, 53) < target));
-    bits
-}
-
 /// Bits at both edges of every token's interval and one beyond, with the token each must give.
 fn edges(weighted: &[(usize, u64)]) -> Vec<(u64, i64)> {
-    let total = weighted.iter().map(|w| w.1).sum();
-    let mut intervals = Vec::new();
-    let mut low = 0;
-    for &(id, mass) in weighted {
-        let (first, end) = (smallest(low, total), smallest(low + mass, total));
-        if first < end {
-            intervals.push((id as i64, first, end - 1));
-        }
-        low += mass;
-    }
-    // The intervals cover all 53-bit numbers, each once.
-    assert_eq!((intervals[0].1, intervals[intervals.len() - 1].2), (0, LAST));
-    assert!(intervals.windows(2).all(|w| w[0].2 + 1 == w[1].1));
+    let intervals = intervals(weighted);
     let mut points = Vec::new();
     for (place, &(id, first, last)) in intervals.iter().enumerate() {
         points.extend([(first, id), (last, id)]);

@@ -278,6 +278,8 @@ fn bench_times_every_combination_and_writes_its_figures() {
     let chart = std::fs::read_to_string(&svg.0).unwrap();
     assert!(chart.starts_with("<svg ") && chart.trim_end().ends_with("</svg>"));
     assert_eq!(chart.matches("top-p 0.9, ").count(), 4);
+    let out = output(&[&shape[..], &["--mix", "argmax", "--path", "scalar"]].concat());
+    assert!(text(&out.stdout).starts_with("cpu (1 host thread, Scalar), "), "{}", text(&out.stdout));
     refused(&["bench", "--device", "cuda", "--threads", "2"], "--threads is for the CPU device");
     refused(&["bench", "--mix", "one-hot"], "measured on a GPU alone");
 }

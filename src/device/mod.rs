@@ -15,9 +15,9 @@
 //! # How the stages map to the devices
 //! | stage | CPU | CUDA | Ascend |
 //! |---|---|---|---|
-//! | `Select` | lists narrowed down around pivots (scalar: radix descent on the key), rows in parallel | one launch; a row a block or a cluster, descent in shared memory | tiles against a running threshold, then compaction (two launches when a row is split over cores) |
+//! | `Select` | lists narrowed down around pivots (scalar: radix descent on the key), rows in parallel | one launch; a row a block or a cluster, descent in shared memory | tiles against a rising threshold into a list that stays (two launches when rows are split over cores) |
 //! | `Argmax` | one scan | one launch | one launch, one more to merge split rows |
-//! | `Sample` | one scan of the row in place, then lists; few rows are split over threads | one launch, the row read once into shared memory | maximum, masses, descent and draw as separate launches |
+//! | `Sample` | one scan of the row in place, then lists; few rows are split over threads | one launch, the row read once into shared memory | one launch, a row a core; split rows are scanned, weighed and put together by one launch each |
 //! | `Remap` | binary search of each draft id in the target's columns | one launch | one launch |
 //! | `Verify` | rows in parallel, then requests | one launch; the last row to finish settles the requests | rows as `Sample`, one launch more to settle the requests |
 

@@ -1,7 +1,7 @@
 //! What is found, what is refused, and by which words.
 
 use crate::sim::{Double, Sim, compiler_without, folder, installation, options_of, refusal, runtime_without, says};
-use samedraw::device::ascend::kernels::Unit;
+use samedraw::device::ascend::kernels::{Unit, listing};
 use samedraw::device::ascend::{AscendDevice, Options};
 use samedraw::device::{Device, Platform};
 use samedraw::{Error, device};
@@ -100,7 +100,10 @@ fn a_path_that_leads_nowhere_is_named() {
 fn the_root_of_the_environment_is_used() {
     let root = copy("home_path", "lib64/libacl_rt.so");
     in_child("the_root_of_the_environment_is_used", &[("ASCEND_HOME_PATH", &root)], || {
-        says(&ascend_probe().state.unwrap().name, &["Ascend910B3", "CANN 8.5.0", "no sampling kernels"]);
+        says(
+            &ascend_probe().state.unwrap().name,
+            &["Ascend910B3", "CANN 8.5.0", "arithmetic not tested", "no CANN compiler"],
+        );
     });
 }
 
@@ -372,12 +375,24 @@ fn compiled_kernels_are_kept_and_a_prebuilt_object_needs_no_compiler() {
     assert_eq!((compiled(), fs::read_dir(&cache).unwrap().count()), (2, 2));
     sim.runtime.set("SOC", "Ascend910B3");
 
-    // An object by path: the code of the first entry, past the header and key the cache puts in front of it.
-    let entry = fs::read_dir(&cache).unwrap().next().unwrap().unwrap().path();
-    let bytes = fs::read(entry).unwrap();
-    let start = bytes.windows(4).position(|window| window == b"\x7fELF").unwrap();
-    let object = cache.join("object.o");
-    fs::write(&object, &bytes[start..]).unwrap();
+    // An object by path: the code of an entry, past the header and key the cache puts in front of it. It carries the mark
+    // of the sources, as the listing has it.
+    let listing = listing("dav-2201").unwrap();
+    let mark = listing.lines().last().unwrap();
+    let object_of = |name: &str, mark: &str| {
+        let folder = cache.join(name);
+        let device = open(&Options { cache: Some(folder.clone()), ..options.clone() });
+        let source = format!("{}{mark}", crate::run::source());
+        device.load(&Unit { name: "copy_add", source: &source, entries: &[c"copy_add"] }).unwrap();
+        let entry = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+        let bytes = fs::read(entry).unwrap();
+        let start = bytes.windows(4).position(|window| window == b"\x7fELF").unwrap();
+        let object = folder.join("object.o");
+        fs::write(&object, &bytes[start..]).unwrap();
+        object
+    };
+    let object = object_of("own", mark);
+    let compiled_before = compiled();
     let no_compiler =
         Options { kernels: Some(object.clone()), compiler: Some("/no/compiler".into()), ..options.clone() };
     let prebuilt = open(&no_compiler);
@@ -386,14 +401,23 @@ fn compiled_kernels_are_kept_and_a_prebuilt_object_needs_no_compiler() {
     let mut made = crate::run::Made::new(&prebuilt, || 0);
     crate::run::copy_add(&mut made, kernel, 4, 3, false).unwrap();
     made.release().unwrap();
-    assert_eq!(compiled(), 2);
+    assert_eq!(compiled(), compiled_before);
 
     let with = |path: &Path| open(&Options { kernels: Some(path.to_owned()), ..no_compiler.clone() });
     let error = crate::run::load(&with(Path::new("/no/object.o"))).unwrap_err();
     assert!(matches!(&error, Error::Io { path, .. } if path == "/no/object.o"), "{error}");
     fs::write(&object, "no object").unwrap();
     says(&refusal(crate::run::load(&with(&object))), &["object.o", "no object file for dav-2201"]);
-    fs::write(&object, b"\x7fELF and nothing more").unwrap();
+    // An object of other sources, and one that does not tell, would launch with other arguments than they take.
+    let other = mark.replace("samedraw_sources_", "samedraw_sources_0123456789abcdef0123456789abcdef//");
+    let other = other.replace("//", "(uint64_t) {} //");
+    says(
+        &refusal(crate::run::load(&with(&object_of("other", &other)))),
+        &["built from the sources 0123456789abcdef0123456789abcdef, this version has"],
+    );
+    says(&refusal(crate::run::load(&with(&object_of("none", "")))), &["do not tell which sources"]);
+    let hash = mark.split_once("samedraw_sources_").unwrap().1.split_once('(').unwrap().0;
+    fs::write(&object, format!("\x7fELF samedraw_sources_{hash} and nothing more")).unwrap();
     let error = crate::run::load(&with(&object)).unwrap_err().to_string();
     says(&error, &["aclrtBinaryLoadFromData", "107000", "simulated"]);
     fs::remove_dir_all(&cache).unwrap();

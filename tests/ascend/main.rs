@@ -3,6 +3,7 @@
 
 mod faults;
 mod loader;
+mod model;
 mod run;
 mod sanitized;
 mod sim;

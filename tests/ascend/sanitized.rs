@@ -37,7 +37,7 @@ fn driver(sanitizer: &str) -> Command {
     let mut command = Command::new(program);
     command.arg(root).arg(kernel);
     if !sanitizer.is_empty() {
-        command.env("ASCEND_SIM_CXXFLAGS", format!("-g -fsanitize={sanitizer}"));
+        command.env("ASCEND_SIM_CXXFLAGS", format!("-O1 -g -fsanitize={sanitizer}"));
     }
     // Any report ends the process with this code, in the middle of the run or at its end.
     command.env("ASAN_OPTIONS", "exitcode=99:detect_leaks=1").env("TSAN_OPTIONS", "exitcode=99:halt_on_error=1");

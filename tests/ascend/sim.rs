@@ -23,10 +23,17 @@ fn source_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ascend_sim")
 }
 
+/// The headers kernels are compiled with.
+fn model_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ascend_model")
+}
+
 /// A folder of this test program's own, whose name changes with the simulator's sources.
 pub fn folder() -> PathBuf {
     let mut hasher = DefaultHasher::new();
-    let mut files: Vec<PathBuf> = fs::read_dir(source_folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let folders = [source_folder(), model_folder().join("model")];
+    let files = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = files.collect();
     files
         .extend(["acl_abi.h", "aclrtc_abi.h"].map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("ffi").join(name)));
     files.sort();
@@ -47,7 +54,7 @@ pub fn compiler(sanitizer: &str) -> Command {
     if !sanitizer.is_empty() {
         build.flag(format!("-fsanitize={sanitizer}"));
     }
-    build.define("ASCEND_SIM_DIR", format!("\"{}\"", source_folder().display()).as_str());
+    build.define("ASCEND_MODEL_DIR", format!("\"{}\"", model_folder().display()).as_str());
     build.get_compiler().to_command()
 }
 
@@ -169,6 +176,11 @@ impl Double {
         self.call(name, |f: unsafe extern "C" fn(*const c_char) -> c_long| unsafe { f(of.as_ptr()) }) as usize
     }
 
+    /// What kernels did since the last reset: see `ascend_sim_counter`.
+    pub fn counter(&self, name: &str) -> usize {
+        self.number("ascend_sim_counter", name)
+    }
+
     pub fn count(&self, call: &str) -> usize {
         self.number("ascend_sim_count", call)
     }
@@ -259,6 +271,8 @@ pub fn options_of(root: &Path) -> Options {
         compiler: Some(root.join("lib64/libacl_rtc.so")),
         kernels: None,
         cache: Some(cache),
+        // It is a test of kernels; those of the host's side count every call.
+        skip_self_test: true,
     }
 }
 

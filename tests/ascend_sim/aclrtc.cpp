@@ -2,6 +2,8 @@
 // of its own, as the vendor's is, with its own failures (ascend_sim_fail of this library).
 #include "sim.h"
 
+#include "../ascend_model/model/language.h"
+
 extern "C" {
 #include "../../ffi/aclrtc_abi.h"
 }
@@ -45,13 +47,15 @@ std::string with_entries(const std::string &source) {
         size_t start = source.find("void ", at), end = source.find('(', at);
         if (start == std::string::npos || end == std::string::npos || start > end) continue;
         const std::string name = source.substr(start + 5, end - start - 5);
-        text += "extern \"C\" __attribute__((visibility(\"default\"))) const ascend_sim::Entry ascend_sim_entry_" + name +
-                " = ascend_sim::entry<" + name + ">();\n";
+        text += "extern \"C\" __attribute__((visibility(\"default\"))) const ascend_model::Entry ascend_sim_entry_" + name +
+                " = ascend_model::entry<" + name + ">();\n";
     }
     return text;
 }
 
 int compile(Program &program) {
+    program.log = ascend_model::language_fault(program.source);
+    if (!program.log.empty()) return sim::refuse("aclrtcCompileProg", COMPILATION, "the source does not compile");
     char folder[] = "/tmp/ascend_sim_rtc_XXXXXX";
     if (!mkdtemp(folder)) return sim::refuse("aclrtcCompileProg", FAILURE, "no temporary folder");
     const std::string base = folder, source = base + "/kernel.cpp", object = base + "/kernel.so", log = base + "/log";
@@ -59,7 +63,7 @@ int compile(Program &program) {
     // ASCEND_SIM_CXXFLAGS: what the simulator itself was sanitized with.
     const char *compiler = std::getenv("CXX");
     const std::string command = std::string(compiler ? compiler : "g++") +
-                                " -std=c++17 -O1 -shared -fPIC -fvisibility=hidden -I" ASCEND_SIM_DIR " " +
+                                " -std=c++17 -O2 -ffp-contract=off -fno-strict-aliasing -shared -fPIC -fvisibility=hidden -I" ASCEND_MODEL_DIR " " +
                                 sim::setting("CXXFLAGS", "") + " -o " + object + " " + source + " > " + log + " 2>&1";
     const bool done = std::system(command.c_str()) == 0;
     program.log = read_file(log);

@@ -19,7 +19,8 @@ struct State {
     std::map<std::string, Fault> faults;
     std::map<std::string, std::string> settings;
     std::map<std::string, std::set<const void *>> live;
-    std::string trace;
+    std::string trace, broken;
+    ascend_model::Counters counters;
     long calls = 0, lost_from = -1; // the device is lost from the call of that number on
 };
 
@@ -87,6 +88,19 @@ const char *take_message() {
     return given_message.c_str();
 }
 
+void launched(const ascend_model::Counters &counters, const std::string &broken) {
+    State &s = state();
+    std::lock_guard<std::mutex> guard(s.lock);
+    s.counters.add(counters);
+    if (s.broken.empty()) s.broken = broken;
+}
+
+std::string broken_rule() {
+    State &s = state();
+    std::lock_guard<std::mutex> guard(s.lock);
+    return s.broken;
+}
+
 void born(const char *kind, const void *object) {
     State &s = state();
     std::lock_guard<std::mutex> guard(s.lock);
@@ -132,6 +146,8 @@ SIM_EXPORT void ascend_sim_reset() {
     s.settings.clear();
     s.counts.clear();
     s.trace.clear();
+    s.broken.clear();
+    s.counters = {};
     s.lost_from = -1;
 }
 
@@ -165,4 +181,21 @@ SIM_EXPORT size_t ascend_sim_trace(char *out, size_t room) {
     size_t size = s.trace.size() < room ? s.trace.size() : room;
     std::memcpy(out, s.trace.data(), size);
     return s.trace.size();
+}
+
+// What kernels did since the last reset, summed over their launches and cores: bytes of global memory "gm_read" and
+// "gm_written" by moves, "scalar_read" and "scalar_written" by the scalar unit; "vector_calls", "vector_repeats" of 256
+// bytes, "moves", "scalar_ub" accesses of the scalar unit to the unified buffer, "waits".
+SIM_EXPORT long ascend_sim_counter(const char *name) {
+    State &s = state();
+    std::lock_guard<std::mutex> guard(s.lock);
+    const std::pair<const char *, uint64_t> all[] = {
+        {"gm_read", s.counters.gm_read}, {"gm_written", s.counters.gm_written}, {"scalar_read", s.counters.scalar_read},
+        {"scalar_written", s.counters.scalar_written}, {"vector_calls", s.counters.vector_calls},
+        {"vector_repeats", s.counters.vector_repeats}, {"moves", s.counters.moves}, {"scalar_ub", s.counters.scalar_ub},
+        {"waits", s.counters.waits}};
+    for (auto [known, value] : all) {
+        if (!std::strcmp(known, name)) return static_cast<long>(value);
+    }
+    return -1;
 }

@@ -16,6 +16,7 @@ struct Allocation {
     char *pages;
     size_t mapped;
     sim::Context *context;
+    ascend_model::Region *region; // of device memory
 };
 
 std::mutex lock;
@@ -44,16 +45,26 @@ int allocate(const char *call, const char *kind, const char *live, void **out, s
         return sim::refuse(call, ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT, "an allocation in a capture");
     }
     if (size > size_t{64} << 30) return sim::refuse(call, ACL_ERROR_RT_MEMORY_ALLOCATION, "more than the device has");
-    size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    size_t mapped = (size + shift + page - 1) / page * page;
-    void *pages = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (pages == MAP_FAILED) return sim::refuse(call, ACL_ERROR_RT_MEMORY_ALLOCATION, "mmap refused");
-    char *address = static_cast<char *>(pages) + shift;
+    Allocation made{size, nullptr, 0, sim::current(), nullptr};
+    char *address, *bytes;
+    if (!std::strcmp(kind, "device")) {
+        made.region = sim::global_memory().add(size, shift);
+        if (!made.region) return sim::refuse(call, ACL_ERROR_RT_MEMORY_ALLOCATION, "mmap refused");
+        address = reinterpret_cast<char *>(made.region->base);
+        bytes = reinterpret_cast<char *>(made.region->data);
+    } else {
+        size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+        made.mapped = (size + shift + page - 1) / page * page;
+        void *pages = mmap(nullptr, made.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (pages == MAP_FAILED) return sim::refuse(call, ACL_ERROR_RT_MEMORY_ALLOCATION, "mmap refused");
+        made.pages = static_cast<char *>(pages);
+        address = bytes = made.pages + shift;
+    }
     // Not zeroed, and not by chance zero.
-    std::memset(address, 0xA5, size < 65536 ? size : 65536);
+    std::memset(bytes, 0xA5, size < 65536 ? size : 65536);
     {
         std::lock_guard<std::mutex> guard(lock);
-        allocations(kind)[address] = Allocation{size, static_cast<char *>(pages), mapped, sim::current()};
+        allocations(kind)[address] = made;
     }
     sim::born(live, address);
     *out = address;
@@ -70,7 +81,11 @@ int release(const char *call, const char *kind, const char *live, void *address)
     if (found->second.context != sim::current()) {
         return sim::refuse(call, ACL_ERROR_RT_INVALID_HANDLE, "memory of another context");
     }
-    mprotect(found->second.pages, found->second.mapped, PROT_NONE);
+    if (found->second.region) {
+        sim::global_memory().remove(found->second.region);
+    } else {
+        mprotect(found->second.pages, found->second.mapped, PROT_NONE);
+    }
     all.erase(found);
     sim::died(live, address);
     return ACL_ERROR_NONE;
@@ -79,6 +94,11 @@ int release(const char *call, const char *kind, const char *live, void *address)
 } // namespace
 
 namespace sim {
+
+ascend_model::GlobalMemory &global_memory() {
+    static auto *one = new ascend_model::GlobalMemory;
+    return *one;
+}
 
 bool within_allocation(const char *kind, const void *address, size_t size) {
     std::lock_guard<std::mutex> guard(lock);
@@ -150,9 +170,19 @@ SIM_EXPORT aclError aclrtMemcpyAsync(
     if (count == 0 || count > destMax || !within_allocation("device", on_device, count)) {
         return refuse("aclrtMemcpyAsync", ACL_ERROR_RT_PARAM_INVALID, "a range outside of device memory");
     }
+    const uint64_t address = reinterpret_cast<uint64_t>(on_device);
+    ascend_model::Region *region = global_memory().find(address);
     Task task = [=] {
         if (int fault = task_fault("copy")) return fault;
-        return guarded([=] { std::memcpy(dst, src, count); }) ? 0 : int{ACL_ERROR_RT_AICORE_EXCEPTION};
+        bool done = guarded([=] {
+            if (up) {
+                std::memcpy(region->at(address), src, count);
+                ascend_model::GlobalMemory::define(*region, address, count);
+            } else {
+                std::memcpy(dst, region->at(address), count);
+            }
+        });
+        return done ? 0 : int{ACL_ERROR_RT_AICORE_EXCEPTION};
     };
     if (within_allocation("host", on_host, count)) {
         submit(*stream, task);
@@ -176,8 +206,14 @@ SIM_EXPORT aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t valu
     if (count == 0 || count > maxCount || !within_allocation("device", devPtr, count)) {
         return refuse("aclrtMemsetAsync", ACL_ERROR_RT_PARAM_INVALID, "a range outside of device memory");
     }
+    const uint64_t address = reinterpret_cast<uint64_t>(devPtr);
+    ascend_model::Region *region = global_memory().find(address);
     submit(*stream, [=] {
-        return guarded([=] { std::memset(devPtr, value, count); }) ? 0 : int{ACL_ERROR_RT_AICORE_EXCEPTION};
+        bool done = guarded([=] {
+            std::memset(region->at(address), value, count);
+            ascend_model::GlobalMemory::define(*region, address, count);
+        });
+        return done ? 0 : int{ACL_ERROR_RT_AICORE_EXCEPTION};
     });
     return ACL_ERROR_NONE;
 }

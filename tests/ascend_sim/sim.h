@@ -9,6 +9,8 @@ extern "C" {
 #include "../../ffi/acl_abi.h"
 }
 
+#include "../ascend_model/model/core.h"
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -36,6 +38,9 @@ int task_fault(const char *kind);
 // A setting: ascend_sim_set, else the environment variable ASCEND_SIM_<KEY>, else the default.
 std::string setting(const char *key, const char *otherwise);
 const char *take_message();
+// What a kernel's launch counted, added up until the reset; and the first rule that one broke since then.
+void launched(const ascend_model::Counters &counters, const std::string &broken);
+std::string broken_rule();
 
 // ---- objects: every live one is known, so that a stale handle is refused and a leak is counted (faults.cpp)
 
@@ -106,6 +111,8 @@ bool thread_captures();
 
 // Whether [address, address + size) lies in one live allocation of that kind ("device" or "host").
 bool within_allocation(const char *kind, const void *address, size_t size);
+// What kernels see of device memory, whose addresses no pointer of the host can follow.
+ascend_model::GlobalMemory &global_memory();
 // Runs `body`, turning an access to memory that is not there into a return of false.
 bool guarded(const std::function<void()> &body);
 

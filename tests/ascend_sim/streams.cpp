@@ -154,7 +154,7 @@ SIM_EXPORT aclError aclrtSynchronizeStream(aclrtStream handle) {
     Stream *stream = settled("aclrtSynchronizeStream", handle, code);
     if (!stream) return code;
     code = stream->drain();
-    return code ? refuse("aclrtSynchronizeStream", code, "a kernel or copy on the stream failed") : ACL_ERROR_NONE;
+    return code ? refuse("aclrtSynchronizeStream", code, "a kernel or copy on the stream failed. " + broken_rule()) : ACL_ERROR_NONE;
 }
 
 SIM_EXPORT aclError aclrtCreateEventExWithFlag(aclrtEvent *out, uint32_t flag) {

@@ -226,6 +226,7 @@ pub fn batch(seed: u64, verify: bool, bounds: &Bounds) -> Case {
         verify: None,
         top_logprobs: rng.pick(&[0, 1, 5, 20]),
         dense: wide && rng.one_in(3),
+        places: true,
         raw_logprobs: rng.one_in(4),
         sum_smaller_probs: rng.one_in(3),
         kept_ids: rng.pick(&[0, 0, 8, if wide { columns } else { 64 }]),
@@ -236,6 +237,8 @@ pub fn batch(seed: u64, verify: bool, bounds: &Bounds) -> Case {
     if greedy && rng.one_in(2) {
         case.tokens_alone();
         case.golden = None;
+    } else if !verify && seed % 5 == 1 {
+        case.served();
     }
     let entries = if verify { lengths.len() } else { rows };
     case.positions = Some((0..entries).map(|_| rng.pick(&[0, 1, 55, 4000, i64::MAX, -1, 70_000, i64::MIN])).collect());

@@ -44,6 +44,7 @@ pub struct Case {
     pub verify: Option<Drafted>,
     pub top_logprobs: usize,
     pub dense: bool,
+    pub places: bool,
     pub raw_logprobs: bool,
     pub sum_smaller_probs: bool,
     pub kept_ids: usize,
@@ -80,6 +81,7 @@ impl Case {
             verify: None,
             top_logprobs: vocab.min(20),
             dense: true,
+            places: true,
             raw_logprobs: true,
             sum_smaller_probs: true,
             kept_ids: vocab,
@@ -118,6 +120,14 @@ impl Case {
     pub fn tokens_alone(&mut self) {
         (self.top_logprobs, self.kept_ids) = (0, 0);
         (self.dense, self.raw_logprobs, self.sum_smaller_probs) = (false, false, false);
+    }
+
+    /// What a server asks for: of all columns and without golden tokens, the token, its logprob and the status.
+    pub fn served(&mut self) {
+        self.tokens_alone();
+        (self.places, self.columns, self.rows_wanted) = (false, false, true);
+        (self.force_topk, self.golden) = (0, None);
+        self.positions.get_or_insert_with(|| (0..self.rows as i64).collect());
     }
 
     /// As [`tokens_alone`](Self::tokens_alone).
@@ -163,6 +173,7 @@ impl Case {
             }),
             top_logprobs: self.top_logprobs,
             dense: self.dense,
+            places: self.places,
             raw_logprobs: self.raw_logprobs,
             sum_smaller_probs: self.sum_smaller_probs,
             kept_ids: self.kept_ids,

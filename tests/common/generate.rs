@@ -18,6 +18,16 @@ fn vocab(rng: &mut Rng) -> usize {
 
 /// One row of logits; `kind` chooses its character.
 fn logits(rng: &mut Rng, vocab: usize, kind: usize) -> Vec<f32> {
+    let mut row = rng.in_bulk(|rng| plain_logits(rng, vocab, kind));
+    if rng.is_taped() {
+        for _ in 0..rng.below(5) {
+            row[rng.below(vocab)] = f32::from_bits((rng.u64() >> 32) as u32);
+        }
+    }
+    row
+}
+
+fn plain_logits(rng: &mut Rng, vocab: usize, kind: usize) -> Vec<f32> {
     let special = |rng: &mut Rng, odds, value: f32| if rng.one_in(odds) { value } else { 3.0 * rng.normal() };
     let spike = rng.below(vocab);
     (0..vocab)
@@ -91,7 +101,11 @@ pub fn random(seed: u64, verify: bool) -> Case {
 
 /// The same with a vocabulary of that size.
 pub fn random_of(seed: u64, verify: bool, of: Option<usize>) -> Case {
-    let rng = &mut Rng::new(seed);
+    random_by(&mut Rng::new(seed), verify, of)
+}
+
+/// A case of the decisions `rng` takes.
+pub fn random_by(rng: &mut Rng, verify: bool, of: Option<usize>) -> Case {
     let vocab = of.unwrap_or_else(|| vocab(rng));
     let most_rows = (CELLS / vocab).clamp(1, 24);
     let lengths: Vec<usize> = if verify {
@@ -171,7 +185,7 @@ pub fn random_of(seed: u64, verify: bool, of: Option<usize>) -> Case {
                 .collect()
         }),
         force_topk: rng.pick(&[0, 0, 0, 1, 2, 7, 50, vocab / 2, vocab, vocab + 9]),
-        mask: masked.then(|| (0..mask_rows * mask_stride).map(|_| word(rng)).collect()),
+        mask: masked.then(|| rng.in_bulk(|rng| (0..mask_rows * mask_stride).map(|_| word(rng)).collect())),
         mask_stride,
         mask_index: own_index.then(|| {
             let index = |rng: &mut Rng| match rng.below(if odd { 12 } else { 11 }) {
@@ -215,6 +229,7 @@ pub fn random_of(seed: u64, verify: bool, of: Option<usize>) -> Case {
         verify: None,
         top_logprobs: if vocab > 3000 { 5 } else { rng.pick(&[0, 1, 5, 20, vocab + 3]) },
         dense: rng.one_in(2),
+        places: true,
         raw_logprobs: rng.one_in(2),
         sum_smaller_probs: rng.one_in(2),
         kept_ids: rng.pick(&[0, 1, 8, vocab]),
@@ -317,24 +332,25 @@ fn drafts(rng: &mut Rng, case: &mut Case, values: &[Vec<f32>], lengths: &[usize]
         for pool_row in 0..pool_rows {
             let mut columns: Vec<i32> = (0..vocab as i32).chain([-1, vocab as i32, i32::MAX]).collect();
             if moved {
-                rng.shuffle(&mut columns);
+                rng.in_bulk(|rng| rng.shuffle(&mut columns));
             }
             columns.truncate(drafted.width);
             let row = &values[pool_row % values.len()];
             let noise = rng.pick(&[0.0f32, 0.0, 0.5, 2.0]);
             let temper = if noise == 0.0 { 1.0 } else { 0.5 };
-            let scores: Vec<f32> = columns
-                .iter()
-                .map(|&id| temper * row.get(id as usize).copied().unwrap_or(0.0) + noise * rng.normal())
-                .collect();
+            let score =
+                |rng: &mut Rng, id: i32| temper * row.get(id as usize).copied().unwrap_or(0.0) + noise * rng.normal();
+            let scores: Vec<f32> = rng.in_bulk(|rng| columns.iter().map(|&id| score(rng, id)).collect());
             let max = scores.iter().copied().fold(f32::MIN, f32::max).min(1e30);
             let sum: f32 = scores.iter().map(|&x| (x - max).exp()).filter(|x| x.is_finite()).sum();
             let spoiled = rng.pick(&[0, 0, 0, if odd { 5 } else { 0 }]);
-            for &score in &scores {
-                let logprob = score - max - sum.max(1e-30).ln();
-                let special = || f32::NAN;
-                drafted.logprobs.push(if spoiled > 0 && rng.one_in(spoiled) { special() } else { logprob });
-            }
+            rng.in_bulk(|rng| {
+                for &score in &scores {
+                    let logprob = score - max - sum.max(1e-30).ln();
+                    let special = || f32::NAN;
+                    drafted.logprobs.push(if spoiled > 0 && rng.one_in(spoiled) { special() } else { logprob });
+                }
+            });
             if moved {
                 drafted.columns.extend(columns);
             }

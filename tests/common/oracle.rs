@@ -274,8 +274,10 @@ fn show(out: &mut HostResult, step: &HostStep<'_>, columns: usize, shown: Shown<
     out.tokens.push(token);
     out.status.push(status);
     out.logprobs.push(float(none, &|row| row.logprob(token)));
-    out.ranks.push(int(0, &|row| row.place(token).map_or(0, |place| place as i32 + 1)));
-    out.kept_counts.push(int(0, &|row| row.ranked.len() as i32));
+    if step.places {
+        out.ranks.push(int(0, &|row| row.place(token).map_or(0, |place| place as i32 + 1)));
+        out.kept_counts.push(int(0, &|row| row.ranked.len() as i32));
+    }
     if step.raw_logprobs {
         out.raw_logprobs.push(float(none, &|_| if token < 0 { none } else { raw().logprob(token) }));
     }

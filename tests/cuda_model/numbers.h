@@ -52,6 +52,7 @@ static inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf
 static inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 static inline float __fadd_rd(float a, float b) { return model_add_directed(a, b, -1); }
 static inline float __fadd_ru(float a, float b) { return model_add_directed(a, b, 1); }
+static inline float __fadd_rz(float a, float b) { return model_add_directed(a, b, 0); }
 static inline float __fsub_rd(float a, float b) { return model_add_directed(a, -b, -1); }
 static inline float __fsub_ru(float a, float b) { return model_add_directed(a, -b, 1); }
 static inline double __dadd_rn(double a, double b) { return a + b; }

@@ -88,6 +88,35 @@ fn random_steps_of_a_whole_vocabulary() {
     on_the_model("steps::random_steps_of_a_whole_vocabulary", &env, || random_steps(12));
 }
 
+/// What a server asks for, by clusters that stay and take row after row: more rows than the model's card holds clusters.
+fn served_steps(rows: usize) {
+    let (rows, first) = (from_env("SAMEDRAW_ROWS", rows as u64) as usize, from_env("SAMEDRAW_SEED", 1));
+    let vocab = from_env("SAMEDRAW_VOCAB", 0) as usize;
+    let device = gpu();
+    let (mut seen, mut seed) = (0, first);
+    while seen < rows {
+        let mut case = generate::random_of(seed, false, (vocab > 0).then_some(vocab));
+        seed += 1;
+        case.served();
+        seen += case.rows;
+        let what = format!("seed {} ({} rows, V = {}, {:?})", seed - 1, case.rows, case.vocab, case.dtype);
+        assert_same(&case.expected(), &case.run(&device, &what), || what.clone());
+    }
+    eprintln!("{seen} served rows of seeds {first} to {} on the model", seed - 1);
+}
+
+#[test]
+fn served_steps_in_resident_clusters_of_two() {
+    let env = [("SAMEDRAW_CUDA_VARIANT", "resident,cluster:2"), ("SAMEDRAW_SEED", "1000")];
+    on_the_model("steps::served_steps_in_resident_clusters_of_two", &env, || served_steps(250));
+}
+
+#[test]
+fn served_steps_in_resident_clusters_of_eight() {
+    let env = [("SAMEDRAW_CUDA_VARIANT", "resident,cluster:8"), ("SAMEDRAW_SEED", "2000")];
+    on_the_model("steps::served_steps_in_resident_clusters_of_eight", &env, || served_steps(60));
+}
+
 /// Every vector of `tests/data` up to the vocabulary SAMEDRAW_VOCAB, in the order of their names.
 #[test]
 fn every_vector_gives_its_expected_result() {

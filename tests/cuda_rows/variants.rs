@@ -10,7 +10,7 @@ use samedraw::device::cuda::{CudaDevice, Switches};
 use samedraw::pipeline::{HostResult, HostRun, Variant};
 use std::sync::Arc;
 
-const VARIANTS: [&str; 13] = [
+const VARIANTS: [&str; 18] = [
     "",
     "pdl",
     "general",
@@ -24,6 +24,11 @@ const VARIANTS: [&str; 13] = [
     "cluster:16",
     "cluster:2,pdl",
     "cluster:16,pdl",
+    "resident",
+    "resident,pdl",
+    "resident,cluster:2",
+    "resident,cluster:8",
+    "resident,cluster:16",
 ];
 /// Sizes on both sides of those from which on a row gets fewer blocks.
 const BATCHES: [usize; 6] = [1, 5, 16, 33, 140, 300];

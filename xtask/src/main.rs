@@ -1,9 +1,10 @@
 //! Maintenance of the repository: `cargo xtask abi [--check]`, `abi-check`, `bindgen`, `kernels`, `cubins`,
-//! `model` and `cargo xtask sabotage [NAME]`.
+//! `instructions`, `model` and `cargo xtask sabotage [NAME]`.
 
 mod abi;
 mod abi_check;
 mod bindgen;
+mod instructions;
 mod kernels;
 mod model;
 mod sabotage;
@@ -23,6 +24,8 @@ cargo xtask kernels [--nvrtc PATH] [--arch sm_90]...
 cargo xtask cubins --out DIR [--nvrtc PATH]
                              write what the feature `precompiled` embeds
 cargo xtask model ARGS...    `cargo test ARGS` with a model of a GPU in the place of one; needs g++
+cargo xtask instructions [--write]
+                             count the instructions of steps on the CPU by valgrind, compare with those kept
 cargo xtask sabotage         apply every fault to a copy, one at a time; fail if a test suite lets one pass
 cargo xtask sabotage --quick the few faults that continuous integration tries
 cargo xtask sabotage --list  name them
@@ -39,6 +42,9 @@ fn main() -> ExitCode {
         ["bindgen", "--check"] => bindgen::run(&root(), bindgen::Mode::Check),
         ["kernels" | "cubins", ..] => kernels::run(&root(), &args),
         ["model", ref args @ ..] => model::run(&root(), args),
+        ["instructions"] => instructions::run(&root(), false),
+        ["instructions", "--write"] => instructions::run(&root(), true),
+        ["instructions-of", step, times] => instructions::subject(step, times),
         ["sabotage", "--list"] => {
             sabotage::list();
             Ok(())

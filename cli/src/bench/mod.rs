@@ -33,6 +33,9 @@ pub struct Arguments {
     /// Threads of the CPU device; all of the host's cores if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+    /// Code of the CPU device; what it takes by itself if not given
+    #[arg(long, value_enum, requires = "threads")]
+    path: Option<rows::Path>,
     /// Rows of a step, one or more numbers
     #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     rows: Vec<u32>,
@@ -102,7 +105,10 @@ fn chosen(arguments: &Arguments, all: &[Mix]) -> Vec<Mix> {
 
 fn run_on_host(arguments: &Arguments) -> Result<Report, Failure> {
     let device: Arc<dyn Device> = match arguments.threads {
-        Some(threads) => Arc::new(CpuDevice::with_threads(threads.into())),
+        Some(threads) => match arguments.path {
+            Some(path) => Arc::new(CpuDevice::with_path(threads.into(), path.code())?),
+            None => Arc::new(CpuDevice::with_threads(threads.into())),
+        },
         None => open(&arguments.device)?,
     };
     let (mixes, repeat) = (chosen(arguments, &Mix::HOST), arguments.repeat.unwrap_or(101));
@@ -111,7 +117,8 @@ fn run_on_host(arguments: &Arguments) -> Result<Report, Failure> {
     let all = host::measure(&device, arguments, &mixes, repeat, &bar)?;
     bar.finish_and_clear();
     let info = device.info();
-    let title = format!("{} ({}), {repeat} runs", info.platform, info.name);
+    let path = arguments.path.map_or(String::new(), |path| format!(", {path:?}"));
+    let title = format!("{} ({}{path}), {repeat} runs", info.platform, info.name);
     Ok(Report {
         table: format!("{title}\n{}", host::table(&all)),
         json: host::json(&title, &all),

@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use samedraw::SamplingParams;
+use samedraw::device::cpu::CpuPath;
 use samedraw::params::FilterOrder;
 use samedraw::pipeline::{DType, VerifyMode};
 use samedraw::random::splitmix64;
@@ -193,6 +194,26 @@ impl fmt::Display for Type {
             Type::F16 => "f16",
             Type::Bf16 => "bf16",
         })
+    }
+}
+
+/// Code of the CPU device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Path {
+    Scalar,
+    Base,
+    Avx2,
+    Avx512,
+}
+
+impl Path {
+    pub fn code(self) -> CpuPath {
+        match self {
+            Path::Scalar => CpuPath::Scalar,
+            Path::Base => CpuPath::Base,
+            Path::Avx2 => CpuPath::Avx2,
+            Path::Avx512 => CpuPath::Avx512,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The `Device` trait in calls of the runtime.
 
+use super::launch::{self, Arguments};
 use super::memory::{ALIGN, Aligned};
 use super::runtime::{acl, is_out_of_memory};
 use super::sys::acl as sys;
@@ -7,7 +8,9 @@ use super::{AscendDevice, kernels};
 use crate::device::{DevPtr, Device, DeviceInfo, Platform, RawEvent, RawGraph, RawStream, Stage, StageKind};
 use crate::error::{Error, Result};
 use crate::pipeline::Limits;
+use crate::pipeline::blocks::VerifyBlock;
 use std::ptr::null_mut;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An event, and whether it was recorded: the runtime calls one that was not "not ready".
@@ -307,19 +310,53 @@ impl Device for AscendDevice {
         self.context.within(OP, || unsafe { acl!(self.runtime, OP, aclmdlRIDestroy(graph(raw))) })
     }
 
-    fn scratch_bytes(&self, _kind: StageKind, _limits: &Limits) -> usize {
-        0
+    fn scratch_bytes(&self, kind: StageKind, limits: &Limits) -> usize {
+        kernels::scratch_bytes(self.vector_cores, kind, limits)
     }
 
     fn prepare(&self, _limits: &Limits) -> Result<()> {
-        Err(kernels::unbuilt("prepare", None))
+        let _one = self.preparing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.stages.get().is_none() {
+            let kernels = self.load(&kernels::stages())?;
+            // Nobody else sets it while the lock is held.
+            let _ = self.stages.set(kernels);
+        }
+        Ok(())
     }
 
     fn supports(&self, stage: &Stage<'_>) -> Result<()> {
-        Err(kernels::unbuilt("supports", Some(stage.kind())))
+        let (Stage::Select(b) | Stage::Argmax(b) | Stage::Sample(b) | Stage::Remap(b, _) | Stage::Verify(b, _)) =
+            *stage;
+        let selected = b.columns < b.vocab || b.from_columns != 0 || stage.kind() == StageKind::Select;
+        if selected && b.columns > kernels::MOST_SELECTED {
+            let what = format!("{:?} over {} selected columns on ascend", stage.kind(), b.columns);
+            return Err(Error::Unsupported { op: "supports", what });
+        }
+        Ok(())
     }
 
-    unsafe fn enqueue(&self, _on: RawStream, stage: &Stage<'_>) -> Result<()> {
-        Err(kernels::unbuilt("enqueue", Some(stage.kind())))
+    unsafe fn enqueue(&self, on: RawStream, stage: &Stage<'_>) -> Result<()> {
+        const OP: &str = "enqueue";
+        let Some(kernels) = self.stages.get() else {
+            return Err(Error::Unsupported { op: OP, what: "a stage before prepare has loaded the kernels".into() });
+        };
+        let none = VerifyBlock::default();
+        let (rows, verify) = match *stage {
+            Stage::Select(b) | Stage::Argmax(b) | Stage::Sample(b) => (b, &none),
+            Stage::Remap(b, v) | Stage::Verify(b, v) => (b, v),
+        };
+        let of_rows = Arguments::default().and_block(rows)?;
+        let of_both = of_rows.and_block(verify)?;
+        self.context.within(OP, || {
+            let launches = kernels::launches(self.vector_cores, stage);
+            for launch in launches.items.iter().flatten() {
+                let arguments = if launch.both { &of_both } else { &of_rows };
+                let arguments = arguments.and(&launches.split.fields()[..launch.split_fields])?;
+                // SAFETY: the caller's promise; the kernels are of this device and take these arguments.
+                unsafe { launch::launch(self.runtime, stream(on), kernels[launch.kernel], launch.blocks, &arguments)? };
+                self.launched.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        })
     }
 }

@@ -3,16 +3,19 @@
 //! It shares the NPU's default context with the stack around it, takes the stack's streams and pointers as they are, and
 //! makes its context current only while a call of its own runs. Nothing of CANN is needed to build it.
 //!
-//! This is the host's half. The kernels of the sampling stages are not part of this version: [`Device::prepare`](crate::Device::prepare) and
-//! [`Device::supports`](crate::Device::supports) refuse every stage by name. Nothing here has run on an NPU; the calls are held to the vendor's
-//! public headers and exercised on a simulated runtime (`docs/ascend.md`).
+//! Kernels are compiled at [`prepare`](Device::prepare) and kept in a cache, or come as a prebuilt object. Nothing
+//! here has run on an NPU: the host's calls are held to the vendor's public headers and exercised on a simulated runtime, the
+//! kernels run on a model of the calls they make (`docs/ascend.md`).
+//!
+//! When a device opens it runs the operations that results depend on and compares them with the host's, bit for bit: see
+//! [`AscendDevice::arithmetic`].
 //!
 //! # What CANN must have
 //! Every call of memory, order, loading and launching is looked up when the library is opened; a library that lacks one
 //! is refused with its name. Optional are: `aclsysGetVersionNum` and `aclsysGetVersionStr` (without them the version is
 //! unknown and the symbols decide), `aclrtGetDeviceInfo` (then `aclGetDeviceCapability` counts the vector cores), the
 //! five calls of capture (`aclmdlRICaptureBegin`, `aclmdlRICaptureEnd`, `aclmdlRICaptureGetInfo`,
-//! `aclmdlRIExecuteAsync`, `aclmdlRIDestroy`; without them [`Device::begin_capture`](crate::Device::begin_capture) is refused with the names), and
+//! `aclmdlRIExecuteAsync`, `aclmdlRIDestroy`; without them [`Device::begin_capture`] is refused with the names), and
 //! `libacl_rtc.so` (without it kernels come as a prebuilt object).
 //!
 //! | file | what |
@@ -25,6 +28,7 @@
 //! | `compiler` | aclrtc |
 //! | `kernels`, `modules` | the sources, and the loaded kernels |
 //! | `launch` | one launch |
+//! | `self_test` | whether the NPU's arithmetic is exact |
 //! | `memory` | alignment the runtime does not promise |
 //! | `calls` | the `Device` trait |
 
@@ -40,9 +44,12 @@ mod memory;
 mod modules;
 mod runtime;
 mod search;
+mod self_test;
 mod sys;
 
-use crate::device::{DeviceInfo, Platform, RawStream};
+pub use self_test::Arithmetic;
+
+use crate::device::{DevPtr, Device, DeviceInfo, Platform, RawStream};
 use crate::error::{Error, Result, Unavailable};
 use compiler::Compiler;
 use context::Context;
@@ -53,7 +60,8 @@ use modules::Binary;
 use runtime::{Runtime, acl};
 use std::ffi::CStr;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Environment variable with the path of the runtime to use: `libacl_rt.so`.
 const RUNTIME_PATH: &str = "SAMEDRAW_ASCEND_RUNTIME";
@@ -73,13 +81,20 @@ pub struct Options {
     pub kernels: Option<PathBuf>,
     /// The folder compiled kernels are kept in, instead of the user's cache.
     pub cache: Option<PathBuf>,
+    /// Open without the self-test. The device counts as inexact.
+    pub skip_self_test: bool,
 }
 
 impl Options {
     /// What the environment says: `SAMEDRAW_ASCEND_RUNTIME`, `SAMEDRAW_ASCEND_COMPILER`, `SAMEDRAW_ASCEND_KERNELS`.
     pub fn from_env() -> Self {
         let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        Options { runtime: from(RUNTIME_PATH), compiler: from(COMPILER_PATH), kernels: from(KERNELS_PATH), cache: None }
+        Options {
+            runtime: from(RUNTIME_PATH),
+            compiler: from(COMPILER_PATH),
+            kernels: from(KERNELS_PATH),
+            ..Options::default()
+        }
     }
 }
 
@@ -95,6 +110,10 @@ pub struct AscendDevice {
     compiler: Mutex<Option<Compiler>>,
     binaries: Mutex<Vec<Binary>>,
     aligned: Aligned,
+    arithmetic: Arithmetic,
+    preparing: Mutex<()>,
+    stages: OnceLock<Vec<Kernel>>,
+    launched: AtomicU64,
     closed: bool,
 }
 
@@ -122,15 +141,9 @@ impl AscendDevice {
             unavailable(format!("there is no NPU {ordinal}, the runtime has {count}"), vec![runtime.path().to_owned()])
         })?;
         let context = Context::attach(runtime, number)?;
-        match context.within(OP, || Facts::ask(runtime, number)) {
-            Ok(facts) => Ok(AscendDevice {
-                info: DeviceInfo {
-                    platform: Platform::Ascend,
-                    ordinal,
-                    name: facts.describe(runtime),
-                    // Not found to be exact: there are no kernels to find it with.
-                    exact: false,
-                },
+        let mut device = match context.within(OP, || Facts::ask(runtime, number)) {
+            Ok(facts) => AscendDevice {
+                info: DeviceInfo { platform: Platform::Ascend, ordinal, name: facts.describe(runtime), exact: false },
                 runtime,
                 context,
                 chip: facts.chip,
@@ -139,14 +152,78 @@ impl AscendDevice {
                 compiler: Mutex::new(None),
                 binaries: Mutex::new(Vec::new()),
                 aligned: Aligned::default(),
+                arithmetic: Arithmetic::Untested("skipped".into()),
+                preparing: Mutex::new(()),
+                stages: OnceLock::new(),
+                launched: AtomicU64::new(0),
                 closed: false,
-            }),
+            },
             Err(error) => {
                 // The first error is the one to report.
                 let _ = context.release();
-                Err(error)
+                return Err(error);
             }
+        };
+        if !device.options.skip_self_test {
+            device.arithmetic = device.test_arithmetic()?;
         }
+        device.info.exact = device.arithmetic == Arithmetic::Exact;
+        device.info.name = format!("{} ({})", device.info.name, device.arithmetic);
+        Ok(device)
+    }
+
+    /// What the self-test at opening found: whether results are bit-identical to those of other devices.
+    pub fn arithmetic(&self) -> &Arithmetic {
+        &self.arithmetic
+    }
+
+    /// Runs the self-test. Kernels that cannot be had leave it untested, and will be refused by name when a step needs
+    /// them.
+    fn test_arithmetic(&self) -> Result<Arithmetic> {
+        let kernel = match self.load(&kernels::self_test()) {
+            Ok(kernels) => kernels[0],
+            Err(error) => return Ok(Arithmetic::Untested(error.to_string())),
+        };
+        let operands = self_test::operands();
+        let mut results = vec![0u8; self_test::RESULT_BYTES];
+        let bytes = operands.len() + results.len();
+        let memory = self.alloc(bytes)?;
+        let ran = self.create_stream().and_then(|stream| {
+            // SAFETY: the memory holds both; the host's vectors and the stream live until the stream has ended.
+            let ran = unsafe { self.run_self_test(stream, kernel, memory, &operands, &mut results) };
+            // SAFETY: created above, and everything on it has ended or failed.
+            ran.and(unsafe { self.destroy_stream(stream) })
+        });
+        // SAFETY: allocated above, used no more.
+        ran.and(unsafe { self.free(memory, bytes) })?;
+        Ok(self_test::judge(&results))
+    }
+
+    /// # Safety
+    /// `memory` holds operands and results one after the other; the stream is live.
+    unsafe fn run_self_test(
+        &self,
+        stream: RawStream,
+        kernel: Kernel,
+        memory: DevPtr,
+        operands: &[u8],
+        results: &mut [u8],
+    ) -> Result<()> {
+        let output = memory.offset(operands.len());
+        let arguments = Arguments::default().and(&[memory.0, output.0])?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.copy_to_device(stream, memory, operands.as_ptr(), operands.len())?;
+            self.launch(stream, kernel, 1, &arguments)?;
+            self.copy_to_host(stream, results.as_mut_ptr(), output, results.len())?;
+            self.synchronize(stream)
+        }
+    }
+
+    /// Kernel launches enqueued so far.
+    #[doc(hidden)]
+    pub fn launches(&self) -> u64 {
+        self.launched.load(Ordering::Relaxed)
     }
 
     /// Vector cores of the NPU.
@@ -278,13 +355,12 @@ impl Facts {
 
     fn describe(&self, runtime: &Runtime) -> String {
         format!(
-            "{}, {}, {} vector cores, {} MiB, CANN {} ({})",
+            "{}, {}, {} vector cores, {} MiB, CANN {}",
             self.chip,
             chip::ARCHITECTURE,
             self.vector_cores,
             self.bytes >> 20,
-            runtime.version(),
-            kernels::NOT_BUILT
+            runtime.version()
         )
     }
 }

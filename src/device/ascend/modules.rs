@@ -3,7 +3,7 @@
 use super::chip::ARCHITECTURE;
 use super::compiler::{self, Compiler};
 use super::context::Context;
-use super::kernels::Unit;
+use super::kernels::{self, MARK, Unit};
 use super::launch::Kernel;
 use super::runtime::{Runtime, acl};
 use super::sys::acl as sys;
@@ -66,7 +66,7 @@ pub(super) fn code(
     Ok((code, format!("compiled by {} of {by}, {kept}", compiler.path())))
 }
 
-/// A prebuilt object, which is an ELF file.
+/// A prebuilt object, which is an ELF file built from the sources of this version.
 fn object(path: &Path) -> Result<Vec<u8>> {
     let shown = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|error| Error::Io {
@@ -74,10 +74,29 @@ fn object(path: &Path) -> Result<Vec<u8>> {
         path: shown.clone(),
         message: error.to_string(),
     })?;
-    if bytes.starts_with(b"\x7fELF") {
-        return Ok(bytes);
+    if !bytes.starts_with(b"\x7fELF") {
+        return Err(unavailable(format!("the kernels at {shown} are no object file for {ARCHITECTURE}"), vec![shown]));
     }
-    Err(unavailable(format!("the kernels at {shown} are no object file for {ARCHITECTURE}"), vec![shown]))
+    let own = kernels::hash();
+    match built_from(&bytes) {
+        Some(other) if other == own => Ok(bytes),
+        Some(other) => Err(unavailable(
+            format!("the kernels at {shown} were built from the sources {other}, this version has {own}"),
+            vec![shown],
+        )),
+        None => {
+            let reason = format!("the kernels at {shown} do not tell which sources they were built from ({MARK}...)");
+            Err(unavailable(reason, vec![shown]))
+        }
+    }
+}
+
+/// The hash of the sources an object was built from: it stands in the name of one of its kernels.
+fn built_from(object: &[u8]) -> Option<String> {
+    let mark = MARK.as_bytes();
+    let at = object.windows(mark.len()).position(|part| part == mark)? + mark.len();
+    let hash = object.get(at..at + 32)?;
+    hash.iter().all(u8::is_ascii_hexdigit).then(|| String::from_utf8_lossy(hash).into_owned())
 }
 
 impl Binary {

@@ -1,5 +1,6 @@
 //! The kernels: their sources, and which of them a stage launches.
 
+use super::{columns, resident};
 use crate::device::{Stage, StageKind};
 use crate::pipeline::Limits;
 use crate::pipeline::blocks::RowBlock;
@@ -30,14 +31,14 @@ macro_rules! unit {
 
 /// What NVRTC compiles.
 pub(super) const UNITS: &[Unit] = &[
-    unit!("select": "select.cu"),
+    unit!("select": "select.cuh" "select.cu"),
     unit!("argmax": "argmax.cu" "argmax_stream.cu"),
     unit!("sample": "sample.cuh" "sample.cu"),
     unit!("remap": "remap.cu"),
     unit!("verify": "verify.cuh" "verify.cu"),
-    unit!("select_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f32.cu"),
-    unit!("select_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_f16.cu"),
-    unit!("select_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "select_tile.cuh" "select_bf16.cu"),
+    unit!("select_f32": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "draw_columns.cuh" "select_f32.cu"),
+    unit!("select_f16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "draw_columns.cuh" "select_f16.cu"),
+    unit!("select_bf16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "select_columns.cuh" "draw_columns.cuh" "select_bf16.cu"),
     unit!("sample_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "sample_tile.cuh" "sample_f32.cu"),
     unit!("sample_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "sample_tile.cuh" "sample_f16.cu"),
     unit!("sample_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "sample_tile.cuh" "sample_bf16.cu"),
@@ -47,12 +48,16 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("draw_f32" with roles: "draw_f32.cu"),
     unit!("draw_f16" with roles: "draw_f16.cu"),
     unit!("draw_bf16" with roles: "draw_bf16.cu"),
+    unit!("columns_f32": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_f32.cu"),
+    unit!("columns_f16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_f16.cu"),
+    unit!("columns_bf16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_bf16.cu"),
 ];
 
 /// No stage launches it: what measurements compare with.
 pub(super) const PLAIN_READ: Unit = unit!(@ "read": "read.cu");
 
-type Kernel = (usize, &'static CStr);
+/// A unit's index, and the name of a kernel of it.
+pub(super) type Kernel = (usize, &'static CStr);
 const SELECT: Kernel = (0, c"samedraw_select");
 const ARGMAX: Kernel = (1, c"samedraw_argmax");
 const SAMPLE: Kernel = (2, c"samedraw_sample");
@@ -61,8 +66,6 @@ const VERIFY: Kernel = (4, c"samedraw_verify");
 /// By the type of the logits, as the ones below.
 const ARGMAX_STREAM: [Kernel; 3] =
     [(1, c"samedraw_argmax_f32"), (1, c"samedraw_argmax_f16"), (1, c"samedraw_argmax_bf16")];
-const SELECT_TILE: [Kernel; 3] =
-    [(5, c"samedraw_select_f32"), (6, c"samedraw_select_f16"), (7, c"samedraw_select_bf16")];
 const SAMPLE_TILE: [Kernel; 3] =
     [(8, c"samedraw_sample_f32"), (9, c"samedraw_sample_f16"), (10, c"samedraw_sample_bf16")];
 const VERIFY_TILE: [Kernel; 3] =
@@ -73,7 +76,7 @@ const BLOCK: u32 = 512;
 /// Threads of a block that holds a part of a row in shared memory: a power of two.
 const TILE_BLOCK: u32 = 256;
 /// Shared memory the kernels use besides what a launch asks for, and what the card keeps, generously.
-const OTHER_SHARED: usize = 8 << 10;
+pub(super) const OTHER_SHARED: usize = 10 << 10;
 
 /// Facts of the card a launch depends on.
 #[derive(Debug, Clone, Copy)]
@@ -92,8 +95,25 @@ pub(super) struct Card {
     pub forced_cluster: Option<u32>,
     /// The general kernels alone, for tests.
     pub general: bool,
+    /// Clusters that stay wherever they can be used, for tests.
+    pub forced_resident: bool,
+    /// How many clusters of 2, 4, 8 and 16 blocks the card holds at a time, of the kernels whose clusters stay.
+    pub resident: [u32; 4],
     /// Whether a launch may start before the one ahead of it in the stream has ended; the kernels wait for it themselves.
     pub pdl: bool,
+}
+
+impl Card {
+    /// Clusters of `blocks` that the card holds at a time, of the kernels whose clusters stay.
+    pub fn resident_clusters(&self, blocks: u64) -> u64 {
+        let size = [2, 4, 8, 16].iter().position(|&size| size == blocks);
+        size.map_or(0, |size| self.resident[size].into())
+    }
+}
+
+/// Bytes of an element of the logits.
+pub(super) fn element_bytes(dtype: u64) -> u64 {
+    if dtype == 0 { 4 } else { 2 }
 }
 
 /// One launch of a kernel.
@@ -137,10 +157,13 @@ pub(super) fn entries(card: &Card) -> Vec<Entry> {
     let general = |(unit, entry)| Entry { unit, entry, smem: 0, cluster_block: 0 };
     let mut all: Vec<Entry> = [SELECT, ARGMAX, SAMPLE, REMAP, VERIFY].map(general).to_vec();
     all.extend(ARGMAX_STREAM.map(|(unit, entry)| Entry { unit, entry, smem: 0, cluster_block: 512 }));
+    all.extend(columns::entries(card));
     if card.clusters {
         let smem = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u32;
-        let tiles = [SELECT_TILE, SAMPLE_TILE, VERIFY_TILE].into_iter().flatten();
+        let tiles = [SAMPLE_TILE, VERIFY_TILE].into_iter().flatten();
         all.extend(tiles.map(|(unit, entry)| Entry { unit, entry, smem, cluster_block: TILE_BLOCK }));
+        let smem = card.smem_per_block_optin.saturating_sub(resident::OTHER_SHARED) as u32;
+        all.extend(resident::DRAW.map(|(unit, entry)| Entry { unit, entry, smem, cluster_block: resident::BLOCK }));
     }
     all
 }
@@ -150,12 +173,17 @@ pub(super) fn launches(card: &Card, stage: &Stage<'_>) -> LaunchList {
     let one = match *stage {
         // Without a selection there is nothing to find: a copy, a block a row.
         Stage::Select(b) if b.columns == b.vocab => block_a_row(SELECT, b),
-        Stage::Select(b) => tile(card, &SELECT_TILE, 8, b).unwrap_or_else(|| block_a_row(SELECT, b)),
+        Stage::Select(b) => columns::select(card, b).unwrap_or_else(|| block_a_row(SELECT, b)),
         Stage::Argmax(b) if b.from_columns != 0 || card.general => block_a_row(ARGMAX, b),
         Stage::Argmax(b) => argmax_stream(card, b),
-        Stage::Sample(b) => tile(card, &SAMPLE_TILE, 16, b).unwrap_or_else(|| block_a_row(SAMPLE, b)),
+        Stage::Sample(b) => resident::draw(card, b)
+            .or_else(|| columns::sample(card, b))
+            .or_else(|| tile(card, &SAMPLE_TILE, 16, b))
+            .unwrap_or_else(|| block_a_row(SAMPLE, b)),
         Stage::Remap(b, _) => block_a_row(REMAP, b),
-        Stage::Verify(b, _) => tile(card, &VERIFY_TILE, 16, b).unwrap_or_else(|| block_a_row(VERIFY, b)),
+        Stage::Verify(b, _) => columns::verify(card, b)
+            .or_else(|| tile(card, &VERIFY_TILE, 16, b))
+            .unwrap_or_else(|| block_a_row(VERIFY, b)),
     };
     LaunchList { items: [Some(one), None, None] }
 }
@@ -165,7 +193,7 @@ fn block_a_row((unit, entry): Kernel, b: &RowBlock) -> Launch {
 }
 
 /// Largest cluster of the card.
-fn max_cluster(card: &Card) -> u64 {
+pub(super) fn max_cluster(card: &Card) -> u64 {
     if card.clusters { card.largest_cluster.into() } else { 1 }
 }
 
@@ -197,7 +225,7 @@ fn tile(card: &Card, kernels: &[Kernel; 3], few: u64, b: &RowBlock) -> Option<La
     }
     let (rows, sms) = (b.rows, u64::from(card.sms));
     let (unit, entry) = kernels[b.logits_dtype.min(2) as usize];
-    let bytes = if b.logits_dtype == 0 { 4 } else { 2 };
+    let bytes = element_bytes(b.logits_dtype);
     let mut cluster =
         card.forced_cluster.map_or(if rows * 4 <= sms { few } else { 8 }, u64::from).min(max_cluster(card));
     // A part below 16 KB costs more in exchanges than it saves in passes.
@@ -207,6 +235,10 @@ fn tile(card: &Card, kernels: &[Kernel; 3], few: u64, b: &RowBlock) -> Option<La
     let room = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u64;
     while cluster < max_cluster(card) && tile_bytes(b.vocab, bytes, cluster) > room {
         cluster *= 2;
+    }
+    // What the blocks of a cluster push to each other is no instruction for a block without one.
+    if cluster == 1 {
+        return None;
     }
     let smem = tile_bytes(b.vocab, bytes, cluster);
     (smem <= room && rows * cluster <= i32::MAX as u64).then(|| Launch {
@@ -228,9 +260,10 @@ fn tile_bytes(vocab: u64, bytes: u64, cluster: u64) -> u64 {
     part * warps * bytes + part / 10 * 2 * warps
 }
 
-/// Scratch bytes a stage of `kind` needs at most. Kernels find it zeroed and leave it so.
-pub(super) fn scratch_bytes(_card: &Card, kind: StageKind, _limits: &Limits) -> usize {
+/// Scratch bytes a stage of `kind` needs at most. Kernels find the first 256 of them zeroed and leave them so.
+pub(super) fn scratch_bytes(card: &Card, kind: StageKind, limits: &Limits) -> usize {
     match kind {
+        StageKind::Sample => resident::scratch_bytes(card, limits),
         // The number of rows that have finished.
         StageKind::Verify => 256,
         _ => 0,

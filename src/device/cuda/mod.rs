@@ -11,7 +11,7 @@
 //! | `SAMEDRAW_CUDA_DRIVER` | path of the driver, in place of `libcuda.so.1` |
 //! | `SAMEDRAW_NVRTC` | path of the NVRTC; else one the process has open, a toolkit's, a Python package's, the loader's |
 //! | `SAMEDRAW_CACHE_DIR` | folder of compiled kernels; else `$XDG_CACHE_HOME/samedraw`, else `~/.cache/samedraw` |
-//! | `SAMEDRAW_CUDA_VARIANT` | for tests: forces a way of launching, `general`, `no-clusters`, `cluster:N`, `pdl`, `no-pdl` |
+//! | `SAMEDRAW_CUDA_VARIANT` | for tests: forces a way of launching, `general`, `no-clusters`, `cluster:N`, `resident`, `pdl`, `no-pdl` |
 //!
 //! | file | what |
 //! |---|---|
@@ -20,6 +20,8 @@
 //! | `nvrtc`, `precompiled` | where machine code comes from |
 //! | `modules` | the loaded kernels |
 //! | `kernels` | the sources, and which launches a stage takes |
+//! | `columns` | the launches that select columns |
+//! | `resident` | the launches of clusters that stay |
 //! | `switches` | what tests force |
 //! | `launch` | one launch |
 //! | `calls` | the `Device` trait |
@@ -29,6 +31,7 @@
 #[doc(hidden)]
 pub mod build;
 mod calls;
+mod columns;
 mod context;
 mod driver;
 mod kernels;
@@ -37,6 +40,7 @@ mod modules;
 mod nvrtc;
 mod plain_read;
 mod precompiled;
+mod resident;
 mod switches;
 
 use crate::device::{DeviceInfo, Platform};
@@ -107,15 +111,18 @@ impl CudaDevice {
         if major < 8 {
             return Err(unavailable(format!("{name} is sm_{major}{minor}; sm_80 or newer is needed"), Vec::new()));
         }
+        let sms = ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let card = Card {
             compute: (major, minor),
-            sms: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            sms,
             smem_per_block_optin: ask(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
             clusters: major >= 9 && !switches.no_clusters && !switches.general,
             // What compute capability allows; which of them the card can schedule is asked once the kernels are loaded.
             largest_cluster: if matches!(major, 9 | 10) { 16 } else { 8 },
             forced_cluster: switches.cluster,
             general: switches.general,
+            forced_resident: switches.resident,
+            resident: [2, 4, 8, 16].map(|size| if major >= 9 { 1.max(sms / size) } else { 0 }),
             pdl: switches.overlap.unwrap_or(false) && major >= 9,
         };
         let name = format!("{name}, sm_{major}{minor}, {} multiprocessors, {} MiB", card.sms, bytes >> 20);

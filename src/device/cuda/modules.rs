@@ -4,7 +4,7 @@ use super::context::Context;
 use super::kernels::{self, Card, Entry, Launch, UNITS, Unit};
 use super::launch::cluster_attribute;
 use super::nvrtc::{self, Nvrtc};
-use super::{driver, precompiled, unavailable};
+use super::{driver, precompiled, resident, unavailable};
 use crate::device::cache::Cache;
 use crate::error::{Error, Result};
 use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
@@ -92,11 +92,22 @@ impl Modules {
             return Ok(());
         }
         let mut largest = card.largest_cluster;
-        for entry in kernels::entries(card).iter().filter(|entry| entry.cluster_block > 0) {
+        let entries = kernels::entries(card);
+        for entry in entries.iter().filter(|entry| entry.cluster_block > 0) {
             let function = self.find(entry.unit, entry.entry)?;
-            while largest > 1 && !runs_in_clusters(function, entry, largest)? {
+            while largest > 1 && active_clusters(function, entry, largest)? == 0 {
                 largest /= 2;
             }
+        }
+        for (size, blocks) in [2, 4, 8, 16].into_iter().enumerate() {
+            let mut fewest = u32::MAX;
+            for (unit, name) in resident::DRAW {
+                let entry = entries.iter().find(|entry| entry.unit == unit && entry.entry == name);
+                if let (Some(entry), true) = (entry, blocks <= largest) {
+                    fewest = fewest.min(active_clusters(self.find(unit, name)?, entry, blocks)?);
+                }
+            }
+            self.card.resident[size] = if fewest == u32::MAX { 0 } else { fewest };
         }
         self.card.largest_cluster = largest;
         self.card.clusters = largest > 1;
@@ -141,8 +152,8 @@ impl Modules {
     }
 }
 
-/// Whether the card has room for one cluster of `blocks` of a kernel at its largest.
-fn runs_in_clusters(function: sys::CUfunction, entry: &Entry, blocks: u32) -> Result<bool> {
+/// How many clusters of `blocks` of a kernel at its largest the card has room for at a time.
+fn active_clusters(function: sys::CUfunction, entry: &Entry, blocks: u32) -> Result<u32> {
     let mut attribute = cluster_attribute(blocks);
     let config = sys::CUlaunchConfig {
         gridDimX: blocks,
@@ -159,7 +170,7 @@ fn runs_in_clusters(function: sys::CUfunction, entry: &Entry, blocks: u32) -> Re
     let mut clusters = 0;
     // SAFETY: the context is current and the function of it; the configuration and its attribute outlive the call.
     unsafe { driver::cuOccupancyMaxActiveClusters(OP, &mut clusters, function, &config)? };
-    Ok(clusters > 0)
+    Ok(clusters.max(0) as u32)
 }
 
 /// Gets the machine code of a unit.

@@ -15,18 +15,22 @@ pub struct Switches {
     pub general: bool,
     /// Blocks of every cluster, where a row fits into so few; where it does not, the next size that holds it.
     pub cluster: Option<u32>,
+    /// Clusters that stay, each taking row after row, wherever they can be used, however few rows there are.
+    pub resident: bool,
     /// Whether launches may start before the one ahead of them has ended; `None`: as in production.
     pub overlap: Option<bool>,
 }
 
 impl Switches {
-    /// Reads words separated by commas: `general`, `no-clusters`, `cluster:N` (1, 2, 4, 8 or 16), `pdl`, `no-pdl`.
+    /// Reads words separated by commas: `general`, `no-clusters`, `cluster:N` (1, 2, 4, 8 or 16), `resident`,
+    /// `pdl`, `no-pdl`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for any other word, and for words that exclude one another.
     pub fn parse(text: &str) -> Result<Self> {
         let refuse = |why: &str| {
-            let known = "general, no-clusters, cluster:1, cluster:2, cluster:4, cluster:8, cluster:16, pdl, no-pdl";
+            let known = "general, no-clusters, cluster:1, cluster:2, cluster:4, cluster:8, cluster:16, \
+                         resident, pdl, no-pdl";
             Err(Error::Unsupported { op: "open", what: format!("{VARIABLE}={text:?} ({why}; known are {known})") })
         };
         let mut switches = Switches::default();
@@ -38,6 +42,10 @@ impl Switches {
                 }
                 "no-clusters" => {
                     switches.no_clusters = true;
+                    continue;
+                }
+                "resident" => {
+                    switches.resident = true;
                     continue;
                 }
                 "pdl" => true,
@@ -54,8 +62,8 @@ impl Switches {
                 return refuse("pdl and no-pdl exclude one another");
             }
         }
-        if switches.cluster.is_some() && (switches.general || switches.no_clusters) {
-            return refuse("a cluster size goes with neither general nor no-clusters");
+        if (switches.cluster.is_some() || switches.resident) && (switches.general || switches.no_clusters) {
+            return refuse("clusters go with neither general nor no-clusters");
         }
         Ok(switches)
     }
@@ -81,11 +89,21 @@ mod tests {
             ("general", Switches { general: true, ..plain }),
             ("no-clusters, pdl", Switches { no_clusters: true, overlap: Some(true), ..plain }),
             ("cluster:4", Switches { cluster: Some(4), ..plain }),
+            ("resident,cluster:2", Switches { resident: true, cluster: Some(2), ..plain }),
             ("cluster:16,no-pdl", Switches { cluster: Some(16), overlap: Some(false), ..plain }),
         ] {
             assert_eq!(Switches::parse(text), Ok(expected), "{text}");
         }
-        for text in ["fast", "cluster:3", "cluster:", "cluster:2,cluster:4", "pdl,no-pdl", "general,cluster:2", "PDL"] {
+        for text in [
+            "fast",
+            "cluster:3",
+            "cluster:",
+            "cluster:2,cluster:4",
+            "pdl,no-pdl",
+            "general,cluster:2",
+            "resident,general",
+            "PDL",
+        ] {
             let message = Switches::parse(text).expect_err("refused").to_string();
             assert!(message.contains(VARIABLE) && message.contains("cluster:16"), "{message}");
         }

@@ -89,6 +89,8 @@ pub struct HostStep<'a> {
     pub top_logprobs: usize,
     /// Whether to report dense logprobs.
     pub dense: bool,
+    /// Whether to report ranks and the numbers of kept tokens.
+    pub places: bool,
     /// Whether to report raw logprobs.
     pub raw_logprobs: bool,
     /// Whether to report sum_smaller_probs.
@@ -100,7 +102,7 @@ pub struct HostStep<'a> {
     pub accept_index: bool,
     /// Whether to report the selected columns.
     pub columns: bool,
-    /// Whether to report anything but tokens, logprobs, ranks, kept counts and status is up to the fields above; false
+    /// Whether to report anything but tokens, logprobs and status is up to the fields above; false
     /// here asks for the columns alone.
     pub rows_wanted: bool,
     /// Test hook: draw bits `[rows, 3]`.
@@ -131,6 +133,7 @@ impl Default for HostStep<'_> {
             verify: None,
             top_logprobs: 0,
             dense: false,
+            places: true,
             raw_logprobs: false,
             sum_smaller_probs: false,
             kept_ids: 0,

@@ -84,8 +84,8 @@ impl<D: Device + ?Sized> Buffers<D> {
         Ok(Buffers {
             tokens: all.then_some((tokens, rows)),
             logprobs: floats(all, rows)?,
-            ranks: ints(all, rows)?,
-            kept_counts: ints(all, rows)?,
+            ranks: ints(all && host.places, rows)?,
+            kept_counts: ints(all && host.places, rows)?,
             status: ints(all, rows)?,
             raw_logprobs: floats(host.raw_logprobs, rows)?,
             sum_smaller_probs: floats(host.sum_smaller_probs, rows)?,

@@ -1,7 +1,10 @@
 //! The faults. Each is one line that breaks one promise of the semantics.
 
+mod ascend;
+mod draws;
 mod lanes;
 mod launches;
+mod model;
 mod row;
 mod step;
 
@@ -26,5 +29,6 @@ pub struct Fault {
 
 /// Every fault.
 pub fn all() -> impl Iterator<Item = &'static Fault> {
-    row::FAULTS.iter().chain(step::FAULTS).chain(lanes::FAULTS).chain(launches::FAULTS)
+    let host = row::FAULTS.iter().chain(step::FAULTS).chain(lanes::FAULTS).chain(draws::FAULTS);
+    host.chain(launches::FAULTS).chain(model::FAULTS).chain(ascend::FAULTS)
 }

@@ -20,6 +20,7 @@ pub struct Kernels {
     pub clean: unsafe fn(Row, usize, Option<*const u32>, *mut f32, *mut f32) -> Scan,
     pub masses: unsafe fn(*const f32, usize, *const f32, Scale, *mut u64) -> u64,
     pub count: unsafe fn(*const f32, usize, f32) -> (usize, usize),
+    pub all_reach: unsafe fn(*const f32, usize, f32) -> bool,
     pub compact: unsafe fn(*const f32, *const u32, usize, f32, f32, Into) -> usize,
     pub compact_row: unsafe fn(*const f32, *const f32, (usize, usize), f32, Into) -> usize,
     pub nth_equal: unsafe fn(*const f32, usize, f32, usize) -> usize,
@@ -67,6 +68,12 @@ macro_rules! shells {
             }
 
             $(#[target_feature(enable = $features)])?
+            unsafe fn all_reach(x: *const f32, n: usize, low: f32) -> bool {
+                // SAFETY: as above.
+                unsafe { narrow::all_reach::<$isa>(x, n, low) }
+            }
+
+            $(#[target_feature(enable = $features)])?
             unsafe fn compact(x: *const f32, indices: *const u32, n: usize, low: f32, high: f32, out: Into) -> usize {
                 // SAFETY: as above. One loop for values alone and one for both.
                 unsafe {
@@ -97,7 +104,7 @@ macro_rules! shells {
             }
 
             pub static KERNELS: Kernels =
-                Kernels { scan, clean, masses, count, compact, compact_row, nth_equal };
+                Kernels { scan, clean, masses, count, all_reach, compact, compact_row, nth_equal };
         }
     };
 }

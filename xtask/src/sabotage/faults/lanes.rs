@@ -43,7 +43,7 @@ pub const FAULTS: &[Fault] = &[
         name: "lanes_flat_by_groups",
         breaks: "a row whose group maxima are equal is not yet a row of equal values",
         file: "src/device/cpu/lanes/row.rs",
-        find: "&& unsafe { (self.k.count)(self.x, self.n, max).1 == self.n }",
+        find: "&& unsafe { (self.k.all_reach)(self.x, self.n, max) }",
         replace: "&& whole > 0",
         tests: "--test cpu_paths",
         quick: false,

@@ -1,0 +1,8 @@
+extern "C" __global__ void __launch_bounds__(256, 3) samedraw_sample_columns_f32(const __grid_constant__ RowBlock b) {
+    sample_columns<(u32)SD_DTYPE_F32>(b);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 3)
+samedraw_verify_columns_f32(const __grid_constant__ RowBlock b, const __grid_constant__ VerifyBlock v) {
+    verify_columns<(u32)SD_DTYPE_F32>(b, v);
+}

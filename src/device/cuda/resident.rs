@@ -1,0 +1,88 @@
+//! Launches of the kernels that draw for many rows: as many clusters as the card holds at a time, each taking row after row.
+
+use super::kernels::{Card, Kernel, Launch, element_bytes};
+use crate::pipeline::Limits;
+use crate::pipeline::blocks::{RowBlock, filter};
+
+/// By the type of the logits.
+pub(super) const DRAW: [Kernel; 3] =
+    [(14, c"samedraw_draw_f32"), (15, c"samedraw_draw_f16"), (16, c"samedraw_draw_bf16")];
+/// Threads of a block, as `ALL_ROLES` in `roles.cuh`.
+pub(super) const BLOCK: u32 = 640;
+/// Shared memory of a block besides what a launch asks for, rounded up.
+pub(super) const OTHER_SHARED: usize = 36 << 10;
+
+/// Warps that a row's part of a block is cut for, slots a block has at most and is worth having at least, mails of a lead,
+/// and tokens of a list: as in `pipe.cuh`.
+const MASS_WARPS: u64 = 8;
+const MAX_SLOTS: u64 = 6;
+const FEWEST_SLOTS: u64 = 3;
+const MAILS: u64 = 2;
+const LIST: u64 = 192;
+/// What other stages count in comes first in the scratch memory.
+const SCRATCH_HEAD: u64 = 256;
+/// Rows from which on these kernels are the faster ones, by measurement: with a top-k in the batch, and without.
+const ROWS_WITH_TOP_K: u64 = 64;
+const ROWS: u64 = 160;
+/// Below so many bytes a row is too short to be cut into parts.
+const SHORTEST_ROW: u64 = 64 << 10;
+
+/// The launch for a batch of which the token, its logprob and the status are wanted; `None` where another kernel is the
+/// faster one, or the only one.
+pub(super) fn draw(card: &Card, b: &RowBlock) -> Option<Launch> {
+    let more = [b.ranks, b.kept_counts, b.raw_logprobs, b.sum_smaller_probs, b.top_width, b.dense, b.kept_ids];
+    let wanted = b.from_columns == 0 && b.columns == b.vocab && b.positions != 0 && b.golden == 0;
+    if !card.clusters || !wanted || more.iter().any(|&output| output != 0) {
+        return None;
+    }
+    let (top_k, top_p) = (b.filters & filter::TOP_K != 0, b.filters & filter::TOP_P != 0);
+    let worth = if top_k { b.rows >= ROWS_WITH_TOP_K } else { !top_p && b.rows >= ROWS };
+    if !card.forced_resident && !worth {
+        return None;
+    }
+    let bytes = element_bytes(b.logits_dtype);
+    let (cluster, slots) = shape(card, b.vocab, bytes)?;
+    let clusters = b.rows.min(card.resident_clusters(cluster));
+    let (unit, entry) = DRAW[b.logits_dtype.min(2) as usize];
+    Some(Launch {
+        unit,
+        entry,
+        grid: [(clusters * cluster) as u32, 1, 1],
+        block: BLOCK,
+        smem: (slots * slot_bytes(b.vocab, bytes, cluster)) as u32,
+        cluster: cluster as u32,
+    })
+}
+
+/// Blocks of a cluster and slots of a block: the smallest cluster of which a block has slots enough.
+fn shape(card: &Card, vocab: u64, bytes: u64) -> Option<(u64, u64)> {
+    let room = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u64;
+    let slots = |cluster: u64| (room / slot_bytes(vocab, bytes, cluster)).min(MAX_SLOTS);
+    if let Some(forced) = card.forced_cluster.map(u64::from) {
+        let fits = forced > 1 && card.resident_clusters(forced) > 0 && slots(forced) >= 2;
+        return fits.then(|| (forced, slots(forced)));
+    }
+    if vocab * bytes < SHORTEST_ROW && !card.forced_resident {
+        return None;
+    }
+    [4, 8, 16].into_iter().find(|&c| card.resident_clusters(c) > 0 && slots(c) >= FEWEST_SLOTS).map(|c| (c, slots(c)))
+}
+
+/// Bytes of a block's part of a row, whatever the row's alignment: the same for every warp.
+fn slot_bytes(vocab: u64, bytes: u64, cluster: u64) -> u64 {
+    let grain = 16 / bytes;
+    (grain - 1 + vocab).div_ceil(grain).div_ceil(cluster * MASS_WARPS) * 16 * MASS_WARPS
+}
+
+/// Scratch bytes of a draw within `limits`: the lists of rows that top-p cuts. With less, such rows take the way of rows whose
+/// lists run over.
+pub(super) fn scratch_bytes(card: &Card, limits: &Limits) -> usize {
+    if !card.clusters || ((limits.rows as u64) < ROWS_WITH_TOP_K && !card.forced_resident) {
+        return 0;
+    }
+    // Before the kernels are loaded it is not known how many clusters the card holds: never more than this.
+    let lists = |cluster: u64| u64::from(card.sms) / cluster * cluster * MAILS * cluster * MASS_WARPS;
+    let most =
+        [4, 2].into_iter().filter_map(|bytes| shape(card, limits.vocab as u64, bytes)).map(|(c, _)| lists(c)).max();
+    most.map_or(0, |lists| (SCRATCH_HEAD + lists * LIST * 8) as usize)
+}

@@ -1,0 +1,78 @@
+//! Faults in the Ascend device and its kernels, which run on the model of Ascend C.
+
+use super::Fault;
+
+pub const FAULTS: &[Fault] = &[
+    Fault {
+        name: "ascend_tie_too_many",
+        breaks: "a prefix has exactly its tokens, on Ascend too",
+        file: "ascend/cut.h",
+        find: "nth_tie(core, row, low, static_cast<u32>(n) - above) + 1);",
+        replace: "nth_tie(core, row, low, static_cast<u32>(n) - above) + 2);",
+        tests: "--test ascend_kernels random_steps",
+        quick: false,
+    },
+    Fault {
+        name: "ascend_zero_below_zero",
+        breaks: "a cut at -0 is one at 0",
+        file: "ascend/cut.h",
+        find: "Cut{key == 0x7fffffffu ? 0x80000000u : key, places}",
+        replace: "Cut{key, places}",
+        tests: "--test ascend_kernels random_steps",
+        quick: false,
+    },
+    Fault {
+        name: "ascend_list_drops_its_end",
+        breaks: "what a list ends with is kept when more is added",
+        file: "ascend/list.h",
+        find: "static_cast<u8>((1u << again) - 1)",
+        replace: "static_cast<u8>(0)",
+        tests: "--test ascend_kernels long_rows",
+        quick: false,
+    },
+    Fault {
+        name: "ascend_residual_below_zero",
+        breaks: "a draft that cedes more than a token has leaves nothing of it",
+        file: "ascend/rest.h",
+        find: "at_least(work, own_high, -1, n);",
+        replace: "at_least(work, own_high, 0, n);",
+        tests: "--test ascend_kernels random_steps",
+        quick: false,
+    },
+    Fault {
+        name: "ascend_last_slice_wins",
+        breaks: "a split row gives what a whole one gives",
+        file: "ascend/split.h",
+        find: "if (key_of(records.GetValue(0)) > key_of(max)) max = records.GetValue(0);",
+        replace: "max = records.GetValue(0);",
+        tests: "--test ascend_kernels long_rows",
+        quick: false,
+    },
+    Fault {
+        name: "ascend_no_wait_for_moves",
+        breaks: "what a move brings is waited for",
+        file: "ascend/core.h",
+        find: "__aicore__ inline void answered() const { fence<AscendC::HardEvent::MTE2_S>(); }",
+        replace: "__aicore__ inline void answered() const {}",
+        tests: "--test ascend_kernels argmax",
+        quick: false,
+    },
+    Fault {
+        name: "ascend_blind_self_test",
+        breaks: "arithmetic that rounds otherwise is told",
+        file: "src/device/ascend/self_test.rs",
+        find: "!operands.results(operation).into_iter().zip(got).all(same)",
+        replace: "false && !operands.results(operation).into_iter().zip(got).all(same)",
+        tests: "--test ascend_kernels self_test",
+        quick: false,
+    },
+    Fault {
+        name: "ascend_any_object",
+        breaks: "a prebuilt object of other sources is refused",
+        file: "src/device/ascend/modules.rs",
+        find: "Some(other) if other == own => Ok(bytes),",
+        replace: "Some(other) if other == own || !other.is_empty() => Ok(bytes),",
+        tests: "--test ascend compiled_kernels",
+        quick: false,
+    },
+];
