@@ -80,8 +80,9 @@ __device__ __forceinline__ Border narrow(Desk& desk, u32* bins, Each each, u64 l
         each([&](u64 token) {
             if (token >= from && token <= high) atomicAdd(&bins[(u32)((token - from) >> shift)], 1u);
         });
-        if (threadIdx.x == 0) desk.bin = ~0u;
         __syncthreads();
+        // Here and not before the barrier: slower threads may have been reading what the last search found.
+        if (threadIdx.x == 0) desk.bin = ~0u;
         // A thread has `share` neighbouring bins, the first thread the highest.
         u32 lowest = BINS - (threadIdx.x + 1) * share, own = 0;
         for (u32 i = 0; i < share; i += 2) {
