@@ -301,15 +301,20 @@ struct Turn {
     Road road;
 };
 
+// Waits until the lead is done with the mail, and the lists, of the row two turns before. One lane waits: once it has sent,
+// the lead may go on and end the next phase, before slower lanes have seen this one.
+__device__ __forceinline__ void await_credit(Pipe& pipe, const Turn& turn) {
+    if (lane_id() == 0 && turn.number >= MAILS)
+        completion_wait(&pipe.credit[turn.lead][turn.number & 1], (turn.number / MAILS - 1) & 1);
+    __syncwarp();
+}
+
 // Sends what a mass warp knows of a row to its lead: a number, and from the first warp of each block the block's: its
 // candidates, or for a row whose tokens are listed its mass.
 __device__ __forceinline__ void send(Pipe& pipe, const Rows& rows, const Turn& turn, u32 warp, u64 number, bool lists,
                                      u64 whole, u32 lowest) {
     u32 mail = turn.number & 1;
-    // One lane waits: once it has sent, the lead may go on and end the next phase, before slower lanes have seen this one.
-    if (lane_id() == 0 && turn.number >= MAILS)
-        completion_wait(&pipe.credit[turn.lead][mail], (turn.number / MAILS - 1) & 1);
-    __syncwarp();
+    await_credit(pipe, turn);
     Mail& to = pipe.mails[mail];
     if (lane_id() == 0) push(turn.lead, &to.sums[rows.rank * MASS_WARPS + warp], number, &pipe.mailed[mail]);
     if (warp != 0) return;
@@ -426,6 +431,7 @@ __device__ __forceinline__ void list_above(const RowBlock& b, Pipe& pipe, unsign
         count = __shfl_sync(ALL_LANES, through, 31);
         if (__any_sync(ALL_LANES, own > LANE_LIST)) count = rows.list_length + 1;
         if (count <= rows.list_length) {
+            await_credit(pipe, turn);
             list += through - own;
 #pragma unroll 1
             for (u32 i = 0; i < own; i++) {
