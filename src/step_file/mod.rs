@@ -21,6 +21,7 @@
 mod check;
 mod json;
 mod read;
+mod record;
 mod result;
 mod run;
 mod write;
