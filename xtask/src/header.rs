@@ -50,3 +50,26 @@ pub fn run(root: &Path, mode: Mode) -> Result<(), String> {
         "{HEADER} is not what ffi/capi gives, from line {line} on\nrun `cargo xtask header` and commit the result"
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// The generator is told the files one by one; a file it is not told of would be missing without a word.
+    #[test]
+    fn every_exported_function_is_in_the_header() {
+        let root = crate::root();
+        let header = std::fs::read_to_string(root.join("ffi/samedraw.h")).unwrap();
+        let mut exported = BTreeSet::new();
+        for entry in std::fs::read_dir(root.join("ffi/capi/src")).unwrap() {
+            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            for (at, found) in text.match_indices("extern \"C\" fn samedraw_") {
+                let name = &text[at + found.len() - "samedraw_".len()..];
+                exported.extend(name.split('(').next().map(str::to_owned));
+            }
+        }
+        assert!(exported.len() >= 28, "{exported:?}");
+        let missing: Vec<_> = exported.iter().filter(|name| !header.contains(&format!("{name}("))).collect();
+        assert_eq!(missing, [""; 0]);
+    }
+}

@@ -60,7 +60,7 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
 fn build(root: &Path, debug: bool) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--package", "samedraw-ffi"]);
+    command.args(["build", "--quiet", "--package", "samedraw-ffi", "--features", "cuda,ascend"]);
     if !debug {
         command.arg("--release");
     }
