@@ -55,7 +55,10 @@ impl<D: Device + ?Sized> Sampler<D> {
             let columns = if step.force_topk == 0 { step.logits.vocab } else { step.force_topk.min(step.logits.vocab) };
             check_size(step, &requests, columns, max_bytes)?;
             let params = params_of(self, &read, step, &requests, &rows)?;
-            rows.file(&read, step, &requests, params, columns)
+            let file = rows.file(&read, step, &requests, params, columns)?;
+            // A golden id out of range, a draft's id twice: what could not be read back is no recording.
+            file.check()?;
+            Ok(file)
         }
     }
 }

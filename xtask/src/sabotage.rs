@@ -138,7 +138,9 @@ fn judge(tree: &Tree, fault: &Fault) -> Result<Outcome, String> {
 fn test(tree: &Tree, tests: &str, build_only: bool) -> Result<Output, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["test", "--package", "samedraw", "--features", "step-file"]);
+    // The C programs meet the Ascend device, too.
+    let features = if tests.split(' ').any(|word| word == "c") { "step-file,ascend" } else { "step-file" };
+    command.args(["test", "--package", "samedraw", "--features", features]);
     let mut words = tests.split(' ').peekable();
     // The target comes first (`--lib`, `--test NAME`); what is left selects tests in it.
     while let Some(word) = words.next_if(|word| word.starts_with("--")) {

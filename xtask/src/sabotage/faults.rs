@@ -1,5 +1,6 @@
 //! The faults. Each is one line that breaks one promise of the semantics.
 
+mod interfaces;
 mod lanes;
 mod row;
 mod step;
@@ -25,5 +26,5 @@ pub struct Fault {
 
 /// Every fault.
 pub fn all() -> impl Iterator<Item = &'static Fault> {
-    row::FAULTS.iter().chain(step::FAULTS).chain(lanes::FAULTS)
+    row::FAULTS.iter().chain(step::FAULTS).chain(lanes::FAULTS).chain(interfaces::FAULTS)
 }
