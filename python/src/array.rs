@@ -9,7 +9,7 @@ use crate::errors::{argument, value};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType};
 use samedraw::Platform;
 use samedraw::device::DevPtr;
 use std::fmt;
@@ -103,7 +103,7 @@ impl Array {
     /// Describes `object`; `name` is the argument it came as. `stream` is what its library is to make it ready on.
     pub fn of(name: &str, object: &Bound<'_, PyAny>, stream: u64) -> PyResult<Array> {
         if let Some(torch) = Torch::loaded(object.py())?
-            && object.is_instance(torch.tensor.bind(object.py()))?
+            && (object.get_type().is(&torch.tensor) || object.is_instance(torch.tensor.bind(object.py()))?)
         {
             return torch.describe(name, object);
         }
@@ -203,27 +203,26 @@ impl Torch {
 
     fn describe(&self, name: &str, tensor: &Bound<'_, PyAny>) -> PyResult<Array> {
         let py = tensor.py();
-        let device = tensor.getattr(intern!(py, "device"))?;
-        let kind = device.getattr(intern!(py, "type"))?.cast_into::<PyString>()?;
-        let platform = match kind.to_cow()?.as_ref() {
-            "cpu" => Platform::Cpu,
-            "cuda" => Platform::Cuda,
-            "npu" => Platform::Ascend,
-            other => return Err(value(format!("{name} is on {other}: cpu, cuda or npu is expected"))),
+        // By flags, as a device object and its name take longer than all the rest.
+        let place = if tensor.getattr(intern!(py, "is_cuda"))?.is_truthy()? {
+            let ordinal = tensor.call_method0(intern!(py, "get_device"))?.extract()?;
+            Place { platform: Platform::Cuda, ordinal }
+        } else if tensor.getattr(intern!(py, "is_cpu"))?.is_truthy()? {
+            Place { platform: Platform::Cpu, ordinal: 0 }
+        } else {
+            elsewhere(name, tensor)?
         };
-        let ordinal: Option<usize> = device.getattr(intern!(py, "index"))?.extract()?;
-        let layout = tensor.getattr(intern!(py, "is_sparse"))?;
-        if layout.is_truthy()? {
-            return Err(value(format!("{name} is sparse: a strided tensor is expected")));
-        }
         let dtype = tensor.getattr(intern!(py, "dtype"))?;
         let found = self.dtypes.iter().find(|(known, _)| known.is(&dtype));
         let shape = tensor.getattr(intern!(py, "shape"))?.cast_into::<PyTuple>()?;
-        let strides = tensor.call_method0(intern!(py, "stride"))?.cast_into::<PyTuple>()?;
+        // Tensors without a memory of their own (sparse, fake) refuse one or the other.
+        let none = |error: PyErr| value(format!("{name} has no address: {error}"));
+        let strides = tensor.call_method0(intern!(py, "stride")).map_err(none)?.cast_into::<PyTuple>()?;
+        let ptr = tensor.call_method0(intern!(py, "data_ptr")).map_err(none)?;
         let mut array = Array {
-            ptr: DevPtr(tensor.call_method0(intern!(py, "data_ptr"))?.extract()?),
+            ptr: DevPtr(ptr.extract()?),
             dtype: found.map_or(Type::Other, |(_, dtype)| *dtype),
-            place: Place { platform, ordinal: if platform == Platform::Cpu { 0 } else { ordinal.unwrap_or(0) } },
+            place,
             writable: true,
             ndim: dimensions(name, shape.len())?,
             shape: [0; MOST_DIMENSIONS],
@@ -235,6 +234,17 @@ impl Torch {
         }
         Ok(array)
     }
+}
+
+/// The place of a tensor that is neither on the CPU nor on an NVIDIA GPU.
+fn elsewhere(name: &str, tensor: &Bound<'_, PyAny>) -> PyResult<Place> {
+    let device = tensor.getattr("device")?;
+    let kind: String = device.getattr("type")?.extract()?;
+    if kind != "npu" {
+        return Err(value(format!("{name} is on {kind}: cpu, cuda or npu is expected")));
+    }
+    let ordinal: Option<usize> = device.getattr("index")?.extract()?;
+    Ok(Place { platform: Platform::Ascend, ordinal: ordinal.unwrap_or(0) })
 }
 
 /// The address at which an array is read, for those who want to see that nothing is copied.

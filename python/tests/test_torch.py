@@ -45,7 +45,7 @@ def test_what_is_wrong_is_named():
         (torch.zeros(2, 4, dtype=torch.float64), ValueError, "logits has dtype a type not known here"),
         (torch.zeros(4, 2).t(), ValueError, "logits have stride 2 between tokens"),
         (torch.zeros(2, 4, device="meta"), ValueError, "logits is on meta: cpu, cuda or npu is expected"),
-        (torch.zeros(2, 4).to_sparse(), ValueError, "logits is sparse"),
+        (torch.zeros(2, 4).to_sparse(), ValueError, "logits has no address"),
         (torch.zeros(1, 1, 1, 1, 1), ValueError, "logits has 5 dimensions"),
     ):
         sampler = samedraw.Sampler(samedraw.Device("cpu"), 2, 4)
