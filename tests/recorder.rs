@@ -78,11 +78,12 @@ fn batch() -> Case {
 #[test]
 fn padding_gather_and_mask_are_resolved_and_the_size_is_bounded() {
     for device in devices() {
-        let case = batch();
+        let mut case = batch();
+        case.position_offsets = Some(vec![2, 0, -5]);
         let mut run = HostRun::new(&device, &case.host()).expect("a run");
         let ran = run.run().expect("a result");
         let file = record(&mut run, 1 << 20).expect("a recording");
-        assert_eq!(file.requests.iter().map(|r| r.seqlen_k).collect::<Vec<_>>(), [41, 100]);
+        assert_eq!(file.requests.iter().map(|r| r.seqlen_k).collect::<Vec<_>>(), [43, 95]);
         assert_eq!(file.requests.iter().map(|r| r.id.as_str()).collect::<Vec<_>>(), ["slot 1, row 0", "slot 0, row 2"]);
         assert_eq!(file.mask.as_ref().expect("a mask").words, [0x5555_5555, 0x55, -1, -1]);
         let replayed = file.run(&device, None).expect("a replay");
