@@ -126,6 +126,41 @@ impl SamplingParams {
             reserved: 0,
         })
     }
+
+    /// Parameters that give this table row; `None` for an empty one, and for one that no parameters give. What the row
+    /// leaves open (temperatures that round to the same scale, the reports a request wants) makes no difference to a draw.
+    pub fn from_slot(slot: &SlotBlock) -> Option<Self> {
+        if slot.live != 1 {
+            return None;
+        }
+        let exponent = f32::from_bits(slot.min_exponent as u32);
+        let top_p = if slot.top_p == 0 { f32::MIN_POSITIVE } else { (slot.top_p as f64 / TOP_P_OFF as f64) as f32 };
+        let about = SamplingParams {
+            top_p,
+            top_k: if slot.top_k == TOP_K_OFF { -1 } else { i64::try_from(slot.top_k).ok()? },
+            filter_order: if slot.top_k_first == 1 { FilterOrder::TopKFirst } else { FilterOrder::Joint },
+            seq_seed: Some(slot.seed),
+            ..Self::default()
+        };
+        let temperature = std::f64::consts::LOG2_E / f64::from(f32::from_bits(slot.scale as u32));
+        let temperature = neighbours(temperature as f32).find(|&t| {
+            (MIN_TEMPERATURE..=MAX_TEMPERATURE).contains(&t) && mass::scale(t).to_bits() == slot.scale as u32
+        })?;
+        let min_p = if exponent == f32::NEG_INFINITY {
+            0.0
+        } else {
+            neighbours(f64::from(exponent).exp2() as f32)
+                .find(|&p| (0.0..=1.0).contains(&p) && min_exponent(p).to_bits() == exponent.to_bits())?
+        };
+        let params = SamplingParams { temperature, min_p, ..about };
+        (params.to_slot(slot.seed).as_ref() == Ok(slot)).then_some(params)
+    }
+}
+
+/// `about` and the floats around it, the nearest ones first.
+fn neighbours(about: f32) -> impl Iterator<Item = f32> {
+    let at = move |step: i64| u32::try_from(i64::from(about.to_bits()) + step).map_or(f32::NAN, f32::from_bits);
+    (0..64).flat_map(move |step| [at(step), at(-step)])
 }
 
 /// `top_p * 2^32` rounded half to even; the product is exact in f64.
@@ -177,6 +212,33 @@ mod tests {
         assert_eq!(off.scale as u32, mass::scale(1e-5).to_bits());
         assert_eq!(slot(f32::MIN_POSITIVE / 4.0), off);
         assert_eq!((slot(1e-5).top_k, slot(1e-5).top_p), (1, 1 << 31));
+    }
+
+    #[test]
+    fn a_table_row_gives_back_parameters_that_give_it() {
+        // Every octave of each range, at odd places in it, and the ends.
+        let spread = |low: i32, high: i32| {
+            let octave = |e: i32| [0x00_0000u32, 0x12_3457, 0x40_0001, 0x7F_FFFF].map(|m| (e, m));
+            (low..=high).flat_map(octave).map(|(e, m)| f32::from_bits(1.0f32.to_bits() | m) * (e as f32).exp2())
+        };
+        let check = |params: SamplingParams| {
+            let slot = params.to_slot(9).unwrap();
+            let found = SamplingParams::from_slot(&slot).unwrap_or_else(|| panic!("{params:?}"));
+            assert_eq!(found.to_slot(found.seq_seed.unwrap()).unwrap(), slot, "{params:?}");
+        };
+        for temperature in spread(-40, 98).chain([0.0, MIN_TEMPERATURE, 0.7, 1.0, MAX_TEMPERATURE]) {
+            check(SamplingParams { temperature, top_k: 7, min_p: 0.1, top_p: 0.3, ..Default::default() });
+        }
+        for top_p in spread(-50, -1).chain([f32::MIN_POSITIVE, 0.9, 1.0]) {
+            check(SamplingParams { top_p, top_k: 3, filter_order: FilterOrder::TopKFirst, ..Default::default() });
+        }
+        for min_p in spread(-126, -1).chain([0.0, 0.05, 0.999_999_94, 1.0]) {
+            check(SamplingParams { min_p, ..Default::default() });
+        }
+        assert_eq!(SamplingParams::from_slot(&SlotBlock::default()), None);
+        let scale = u64::from(f32::INFINITY.to_bits());
+        let odd = SlotBlock { scale, ..SamplingParams::default().to_slot(1).unwrap() };
+        assert_eq!(SamplingParams::from_slot(&odd), None);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a step is held to before anything is enqueued: its own shapes, and the sampler's limits.
 
+use super::blocks::SlotBlock;
+use super::limits::MAX_VOCAB;
 use super::plan::Shape;
 use super::sampler::Sampler;
 use super::step::{Filters, Index, Step, Verify, VerifyMode};
@@ -34,12 +36,17 @@ impl<D: Device + ?Sized> Sampler<D> {
         if !logits.ptr.0.is_multiple_of(logits.dtype.bytes() as u64) {
             return Err(Error::argument(OP, "logits pointer", logits.ptr.0, "aligned to its elements"));
         }
+        let in_memory = |what, rows: usize, stride: usize| {
+            // At most 4 bytes an element.
+            if rows.checked_mul(stride).is_some_and(|n| n <= isize::MAX as usize / 4) {
+                return Ok(());
+            }
+            Err(Error::argument(OP, what, rows, "rows * stride within the address space"))
+        };
         if step.gather.is_none() {
             at_least("logits rows", logits.rows, step.rows, "rows")?;
         }
-        if logits.rows.checked_mul(logits.stride).is_none_or(|n| n > isize::MAX as usize / 4) {
-            return Err(Error::argument(OP, "logits rows", logits.rows, "rows * stride within the address space"));
-        }
+        in_memory("logits rows", logits.rows, logits.stride)?;
         let columns = effective_columns(self.device.info().platform, step.force_topk, logits.vocab)?;
         if columns < logits.vocab {
             at_most("force_topk", columns, self.limits.force_topk, "the sampler's limit")?;
@@ -48,7 +55,11 @@ impl<D: Device + ?Sized> Sampler<D> {
             return Err(Error::Unsupported { op: OP, what: "adjusting logits by a list (penalties, bias)".into() });
         }
         if step.row_to_slot.is_none() {
-            at_least("table slots", self.table.slots(), step.rows, "rows, as there is no row_to_slot")?;
+            at_least("table slots", self.slots_of(step).count, step.rows, "rows, as there is no row_to_slot")?;
+        }
+        if let Some(slots) = &step.slots {
+            present("slots", slots.ptr)?;
+            in_memory("slots", slots.count, size_of::<SlotBlock>() / 4)?;
         }
         index("gather", step.gather)?;
         index("row_to_slot", step.row_to_slot)?;
@@ -56,6 +67,7 @@ impl<D: Device + ?Sized> Sampler<D> {
         if let Some(mask) = &step.mask {
             present("mask", mask.ptr)?;
             at_least("mask stride", mask.stride, logits.vocab.div_ceil(32), "ceil(vocab / 32)")?;
+            in_memory("mask rows", mask.rows, mask.stride)?;
             index("mask index", mask.index)?;
             if mask.index.is_none() {
                 at_least("mask rows", mask.rows, step.rows, "rows")?;
@@ -69,16 +81,19 @@ impl<D: Device + ?Sized> Sampler<D> {
         index("tokens", out.tokens)?;
         if let Some(top) = &out.top {
             at_least("top_logprobs width", top.width, 1, "one entry")?;
+            at_most("top_logprobs width", top.width, MAX_VOCAB, "the largest vocabulary")?;
             present("top_logprobs ids", top.ids)?;
             present("top_logprobs logprobs", top.logprobs)?;
         }
         if let Some(dense) = &out.dense {
             present("dense logprobs", dense.logprobs)?;
             at_least("dense stride", dense.stride, columns, "N")?;
+            in_memory("rows of dense logprobs", step.rows, dense.stride)?;
         }
         if let Some(kept) = &out.kept_ids {
             present("kept ids", kept.ids)?;
             at_least("kept width", kept.width, 1, "one entry")?;
+            at_most("kept width", kept.width, MAX_VOCAB, "the largest vocabulary")?;
         }
         if let Some(selected) = &out.columns {
             at_least("force_topk", step.force_topk, 1, "one column, to hand out the columns")?;
@@ -87,6 +102,10 @@ impl<D: Device + ?Sized> Sampler<D> {
         }
         if let Some(verify) = &step.verify {
             self.check_verify(step, verify)?;
+            in_memory("requests of accept_index", verify.requests, verify.accept_width)?;
+            if let Some(drafts) = &verify.drafts {
+                in_memory("draft pool rows", drafts.pool_rows, drafts.stride)?;
+            }
             if verify.drafts.is_some_and(|d| !d.columns.is_null()) {
                 at_most("columns to remap drafts to", columns, self.limits.columns(), "the sampler's limit")?;
             }

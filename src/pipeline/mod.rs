@@ -23,7 +23,7 @@ pub use prompt::{PROMPT_CHUNK_ROWS, PromptChunk, PromptLogprobs, PromptPlan};
 pub use sampler::Sampler;
 pub use staging::{StagingArea, StagingRing};
 pub use step::{
-    Columns, DType, Dense, Drafts, Filters, Index, IndexWidth, KeptIds, Logits, Mask, Outputs, Step, TopLogprobs,
-    Verify, VerifyMode,
+    Columns, DType, Dense, Drafts, Filters, Index, IndexWidth, KeptIds, Logits, Mask, Outputs, Slots, Step,
+    TopLogprobs, Verify, VerifyMode,
 };
 pub use table::ParamTable;

@@ -90,6 +90,11 @@ impl PromptPlan {
         Ok(plan)
     }
 
+    /// Which of the scored rows are each chunk's, in the order of the chunks, or why there are none.
+    pub fn requests(&self) -> &[std::result::Result<Range<usize>, String>] {
+        &self.requests
+    }
+
     /// Splits the flat result into one entry per request, in the order of the chunks.
     ///
     /// # Errors

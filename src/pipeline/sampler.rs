@@ -4,7 +4,7 @@ use super::blocks::{RowBlock, VerifyBlock};
 use super::capture::{CapturedStep, Variant};
 use super::limits::{ALIGN, Layout, Limits, Workspace};
 use super::plan::{Plan, Shape, plan};
-use super::step::{Filters, Index, Step, Verify};
+use super::step::{Filters, Index, Slots, Step, Verify};
 use super::table::ParamTable;
 use crate::device::{DevPtr, Device, DeviceBuffer, RawStream, Stage, StageKind, effective_columns};
 use crate::error::{Error, Result};
@@ -164,7 +164,15 @@ impl<D: Device + ?Sized> Sampler<D> {
     }
 
     fn filters_of(&self, step: &Step) -> Filters {
-        step.filters.unwrap_or_else(|| self.table.filters())
+        step.filters.unwrap_or_else(|| match step.slots {
+            Some(_) => Filters::ALL,
+            None => self.table.filters(),
+        })
+    }
+
+    /// The parameter rows a step reads.
+    pub(crate) fn slots_of(&self, step: &Step) -> Slots {
+        step.slots.unwrap_or(Slots { ptr: self.table.ptr(), count: self.table.slots() })
     }
 
     /// Fills the blocks and enqueues the plan.
@@ -208,6 +216,7 @@ impl<D: Device + ?Sized> Sampler<D> {
         let dense = out.dense.unwrap_or_default();
         let kept = out.kept_ids.unwrap_or_default();
         let selected = out.columns;
+        let slots = self.slots_of(step);
         RowBlock {
             rows: step.rows as u64,
             vocab: logits.vocab as u64,
@@ -225,8 +234,8 @@ impl<D: Device + ?Sized> Sampler<D> {
             mask_index_width,
             adjust: 0,
             adjust_offsets: 0,
-            slots: self.table.ptr().0,
-            slot_count: self.table.slots() as u64,
+            slots: slots.ptr.0,
+            slot_count: slots.count as u64,
             row_to_slot,
             row_to_slot_width,
             filters: filters.bits(),
@@ -286,7 +295,10 @@ impl<D: Device + ?Sized> Sampler<D> {
             accepted: verify.accepted.0,
             accept_index: verify.accept_index.0,
             accept_width: verify.accept_width as u64,
-            row_accepts: area(self.workspace.layout.row_accepts),
+            row_accepts: match verify.row_accepts {
+                DevPtr::NULL => area(self.workspace.layout.row_accepts),
+                wanted => wanted.0,
+            },
         }
     }
 }

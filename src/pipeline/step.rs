@@ -1,6 +1,8 @@
 //! What one call of [`Sampler::step`](super::Sampler::step) is given: device pointers, shapes and wishes.
 
 use crate::device::DevPtr;
+#[cfg(feature = "step-file")]
+use crate::pipeline::blocks::SlotBlock;
 use crate::pipeline::blocks::filter;
 
 /// Type of the logits.
@@ -117,6 +119,13 @@ impl Filters {
             | bit(self.min_p, filter::MIN_P)
             | bit(self.all_greedy, filter::ALL_GREEDY)
     }
+
+    /// Whether a row with these parameters is processed, and does not get `bad_index`.
+    #[cfg(feature = "step-file")]
+    pub(crate) fn admit(self, slot: &SlotBlock) -> bool {
+        let uses = super::table::uses(slot);
+        uses & filter::ALL & !self.bits() == 0 && (!self.all_greedy || slot.top_k == 1)
+    }
 }
 
 /// How drafts are verified, SEMANTICS section 9.
@@ -171,6 +180,9 @@ pub struct Verify {
     pub accept_index: DevPtr,
     /// Width of `accept_index`, at least the longest request.
     pub accept_width: usize,
+    /// Out: i32 `[rows]`, 1 where the row accepts its draft taken by itself, whatever the rows before it do. Null: not
+    /// wanted.
+    pub row_accepts: DevPtr,
 }
 
 /// Lists of the most likely kept tokens.
@@ -242,6 +254,16 @@ pub struct Outputs {
     pub columns: Option<Columns>,
 }
 
+/// Parameter rows that the caller made on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Slots {
+    /// [`SlotBlock`](super::blocks::SlotBlock) `[count]`, each as [`SamplingParams::to_slot`](crate::SamplingParams::to_slot)
+    /// gives it, or zeros.
+    pub ptr: DevPtr,
+    /// Rows of it.
+    pub count: usize,
+}
+
 /// One step: R rows of logits to turn into tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Step {
@@ -257,6 +279,8 @@ pub struct Step {
     pub mask: Option<Mask>,
     /// Parameter slot for each row, -1 = padding row: nothing is read or written for it. `None`: the same number.
     pub row_to_slot: Option<Index>,
+    /// The caller's own parameter rows in place of the sampler's table.
+    pub slots: Option<Slots>,
     /// i64 positions, one a row, or one a request when verifying. Null: no row draws, golden tokens are scored.
     pub positions: DevPtr,
     /// i32 added to the positions, one a row (a request when verifying): the last valid offset. Null: 0.
@@ -265,7 +289,7 @@ pub struct Step {
     pub draft_step: Option<i64>,
     /// Token each row must output, -1 = none.
     pub golden: Option<Index>,
-    /// Filters the batch uses. `None`: what the table's live slots use; in a capture, any.
+    /// Filters the batch uses. `None`: what the table's live slots use; in a capture or with `slots`, any.
     pub filters: Option<Filters>,
     /// Verification of drafts.
     pub verify: Option<Verify>,

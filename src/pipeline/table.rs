@@ -142,7 +142,7 @@ impl<D: Device + ?Sized> ParamTable<D> {
     }
 }
 
-fn uses(row: &SlotBlock) -> u64 {
+pub(super) fn uses(row: &SlotBlock) -> u64 {
     if row.live == 0 {
         return 0;
     }

@@ -15,12 +15,15 @@
 //! `seq_seed`, `seqlen_q`, `seqlen_k`, `params` (`temperature`, `top_p`, `top_k`, `min_p`, `filter_order`,
 //! `top_logprobs`), `draft_token_ids`, `golden` and, with `draft_model`, `draft_step` and `last_valid_offset`.
 //!
+//! [`Sampler::record`](crate::Sampler::record) makes one of the step that a running stack has just taken.
+//!
 //! The file is untrusted. What does not hold together is refused with [`Error::StepFile`], which says where and what; no
 //! size is believed before it is checked against the bytes that are there, and the header may take 32 MiB.
 
 mod check;
 mod json;
 mod read;
+mod record;
 mod result;
 mod run;
 mod write;

@@ -1,9 +1,11 @@
-//! Maintenance of the repository: `cargo xtask abi [--check]`, `abi-check`, `bindgen`, `kernels`, `cubins`,
-//! `instructions`, `model` and `cargo xtask sabotage [NAME]`.
+//! Maintenance of the repository: `cargo xtask abi [--check]`, `abi-check`, `bindgen`, `header`, `install`,
+//! `kernels`, `cubins`, `instructions`, `model` and `cargo xtask sabotage [NAME]`.
 
 mod abi;
 mod abi_check;
 mod bindgen;
+mod header;
+mod install;
 mod instructions;
 mod kernels;
 mod model;
@@ -19,6 +21,10 @@ cargo xtask abi-check HEADERS
                              compare ffi/ with the vendor's headers (HEADERS holds acl/acl.h)
 cargo xtask bindgen [--check]
                              write the ACL bindings from ffi/, or fail if they differ; needs libclang
+cargo xtask header [--check]
+                             write ffi/samedraw.h from ffi/capi, or fail if it differs
+cargo xtask install --prefix DIR [--debug]
+                             build the C library and install it with its header, for pkg-config and CMake
 cargo xtask kernels [--nvrtc PATH] [--arch sm_90]...
                              compile the CUDA kernels; fail on a warning or a spill
 cargo xtask cubins --out DIR [--nvrtc PATH]
@@ -40,6 +46,9 @@ fn main() -> ExitCode {
         ["abi-check", headers] => abi_check::run(&root(), Path::new(headers)),
         ["bindgen"] => bindgen::run(&root(), bindgen::Mode::Write),
         ["bindgen", "--check"] => bindgen::run(&root(), bindgen::Mode::Check),
+        ["header"] => header::run(&root(), header::Mode::Write),
+        ["header", "--check"] => header::run(&root(), header::Mode::Check),
+        ["install", ref options @ ..] => install::run(&root(), options),
         ["kernels" | "cubins", ..] => kernels::run(&root(), &args),
         ["model", ref args @ ..] => model::run(&root(), args),
         ["instructions"] => instructions::run(&root(), false),

@@ -106,6 +106,7 @@ impl Work {
                     accepted,
                     accept_index,
                     accept_width: length,
+                    row_accepts: DevPtr::NULL,
                 })
             }
             _ => None,

@@ -277,6 +277,7 @@ fn build_step<D: Device + ?Sized>(
             accepted: ptr(&outputs.accepted),
             accept_index: ptr(&outputs.accept_index),
             accept_width: longest,
+            row_accepts: DevPtr::NULL,
         }),
     };
     Ok(Step {
@@ -292,6 +293,7 @@ fn build_step<D: Device + ?Sized>(
         force_topk: host.force_topk,
         mask,
         row_to_slot: host.row_to_slot.map(|slots| inputs.put(slots)).transpose()?.map(Index::i32),
+        slots: None,
         positions: inputs.put_optional(host.positions)?,
         position_offsets: inputs.put_optional(host.position_offsets)?,
         draft_step: host.draft_step,

@@ -2,6 +2,7 @@
 
 mod ascend;
 mod draws;
+mod interfaces;
 mod lanes;
 mod launches;
 mod model;
@@ -30,5 +31,5 @@ pub struct Fault {
 /// Every fault.
 pub fn all() -> impl Iterator<Item = &'static Fault> {
     let host = row::FAULTS.iter().chain(step::FAULTS).chain(lanes::FAULTS).chain(draws::FAULTS);
-    host.chain(launches::FAULTS).chain(model::FAULTS).chain(ascend::FAULTS)
+    host.chain(launches::FAULTS).chain(interfaces::FAULTS).chain(model::FAULTS).chain(ascend::FAULTS)
 }

@@ -1,0 +1,1 @@
+"""Other libraries' sampling functions, by their names and arguments."""

@@ -1,0 +1,471 @@
+//! A step from keyword arguments: every array held to its type, shape, strides and place, by its name.
+
+use crate::array::{Array, Place, Type};
+use crate::errors::{argument, value};
+use crate::stream;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use samedraw::batch::PositionRule;
+use samedraw::device::{DevPtr, RawStream};
+use samedraw::pipeline::{
+    Columns, DType, Dense, Drafts, Filters, Index, KeptIds, Logits, Mask, Outputs, Slots, TopLogprobs, Verify as Core,
+    VerifyMode,
+};
+use samedraw::{Platform, Step};
+
+/// Verification of drafts, for ``Sampler.step(verify=...)``; the step's rows are grouped by request.
+///
+/// mode: "rejection", "one_hot" or "chain"; positions: "strided" or "sequential". Arrays on the sampler's device:
+/// first_rows int32 ``[requests + 1]``, row_to_request and draft_ids int32 or int64 ``[rows]``, accepted int32
+/// ``[requests]`` (written); for rejection draft_logprobs float32 ``[pool, columns]`` with draft_columns int32 alike, where
+/// column is not id, and draft_rows int32 or int64 ``[rows]``; written where given: accept_index int32 ``[requests, longest
+/// request]``, row_accepts int32 ``[rows]``.
+#[pyclass(frozen, module = "samedraw")]
+pub struct Verify {
+    mode: VerifyMode,
+    rule: PositionRule,
+    arrays: Py<PyDict>,
+}
+
+#[pymethods]
+impl Verify {
+    #[new]
+    #[pyo3(signature = (mode, *, positions = "strided", **arrays))]
+    fn new(py: Python<'_>, mode: &str, positions: &str, arrays: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mode = match mode {
+            "rejection" => VerifyMode::Rejection,
+            "one_hot" => VerifyMode::OneHot,
+            "chain" => VerifyMode::Chain,
+            other => return Err(value(format!("mode = {other:?} is refused: rejection, one_hot or chain"))),
+        };
+        let rule = match positions {
+            "strided" => PositionRule::Strided,
+            "sequential" => PositionRule::Sequential,
+            other => return Err(value(format!("positions = {other:?} is refused: strided or sequential"))),
+        };
+        let arrays = arrays.unwrap_or_else(|| PyDict::new(py));
+        const KNOWN: [&str; 9] = [
+            "first_rows",
+            "row_to_request",
+            "draft_ids",
+            "draft_logprobs",
+            "draft_columns",
+            "draft_rows",
+            "accepted",
+            "accept_index",
+            "row_accepts",
+        ];
+        for key in arrays.keys() {
+            let key: String = key.extract()?;
+            if !KNOWN.contains(&key.as_str()) {
+                return Err(argument(format!("Verify has no argument {key:?}")));
+            }
+        }
+        Ok(Verify { mode, rule, arrays: arrays.unbind() })
+    }
+}
+
+/// The names a step takes beside the logits.
+const NAMES: [&str; 30] = [
+    "stream",
+    "rows",
+    "vocab",
+    "positions",
+    "slots",
+    "params",
+    "gather",
+    "mask",
+    "mask_index",
+    "golden",
+    "position_offsets",
+    "draft_step",
+    "force_topk",
+    "filters",
+    "verify",
+    "tokens",
+    "logprobs",
+    "ranks",
+    "kept_counts",
+    "status",
+    "raw_logprobs",
+    "sum_smaller_probs",
+    "top_ids",
+    "top_logprobs",
+    "top_counts",
+    "dense",
+    "dense_ids",
+    "kept_ids",
+    "column_values",
+    "column_ids",
+];
+
+/// The arguments of one call, by their place in [`NAMES`].
+pub struct Arguments<'py> {
+    given: [Option<Bound<'py, PyAny>>; NAMES.len()],
+    place: Place,
+    stream: RawStream,
+}
+
+const ANY_INT: &[Type] = &[Type::I32, Type::I64];
+const I32: &[Type] = &[Type::I32];
+const I64: &[Type] = &[Type::I64];
+const F32: &[Type] = &[Type::F32];
+
+impl<'py> Arguments<'py> {
+    /// Sorts the keyword arguments; unknown ones are refused.
+    pub fn new(py: Python<'py>, keywords: Option<&Bound<'py, PyDict>>, place: Place) -> PyResult<Self> {
+        let mut given = [const { None }; NAMES.len()];
+        for (key, object) in keywords.into_iter().flatten() {
+            let key: &Bound<'py, pyo3::types::PyString> = key.cast()?;
+            let key = key.to_cow()?;
+            let Some(n) = NAMES.iter().position(|name| *name == key) else {
+                return Err(argument(format!("a step has no argument {key:?}")));
+            };
+            given[n] = (!object.is_none()).then_some(object);
+        }
+        let stream = stream::current(py, given[0].as_ref(), place)?;
+        Ok(Arguments { given, place, stream })
+    }
+
+    pub fn stream(&self) -> RawStream {
+        self.stream
+    }
+
+    fn get(&self, name: &str) -> Option<&Bound<'py, PyAny>> {
+        NAMES.iter().position(|known| *known == name).and_then(|n| self.given[n].as_ref())
+    }
+
+    fn number(&self, name: &str) -> PyResult<Option<usize>> {
+        self.get(name).map(|number| number.extract()).transpose()
+    }
+
+    /// An array, held to its place and its types.
+    fn array(&self, name: &str, object: &Bound<'py, PyAny>, types: &[Type]) -> PyResult<Array> {
+        let array = Array::of(name, object, self.stream.0)?;
+        if array.place != self.place {
+            return Err(value(format!("{name} is on {}, the sampler on {}", array.place, self.place)));
+        }
+        if !types.contains(&array.dtype) {
+            let wanted: Vec<String> = types.iter().map(Type::to_string).collect();
+            return Err(value(format!("{name} has dtype {}: {} is expected", array.dtype, wanted.join(" or "))));
+        }
+        Ok(array)
+    }
+
+    /// One entry for each of `n`, behind each other.
+    fn entries(&self, name: &str, object: &Bound<'py, PyAny>, types: &[Type], n: usize, out: bool) -> PyResult<Array> {
+        let array = self.array(name, object, types)?;
+        if array.shape() != [n] {
+            return Err(value(format!("{name} has shape {:?}: [{n}] is expected", array.shape())));
+        }
+        if n > 1 && array.stride(0) != 1 {
+            return Err(value(format!("{name} has stride {}: 1 is expected", array.stride(0))));
+        }
+        writable(name, &array, out)?;
+        Ok(array)
+    }
+
+    /// A matrix whose rows lie in one piece each; its width and the distance of its rows. `rows` of `None` is any number.
+    fn matrix(
+        &self,
+        name: &str,
+        object: &Bound<'py, PyAny>,
+        types: &[Type],
+        rows: Option<usize>,
+        out: bool,
+    ) -> PyResult<(Array, usize, usize)> {
+        let array = self.array(name, object, types)?;
+        let (found, width) = match *array.shape() {
+            [found, width] if rows.is_none_or(|rows| rows == found) => (found, width),
+            ref shape => {
+                let rows = rows.map_or("rows".into(), |rows| rows.to_string());
+                return Err(value(format!("{name} has shape {shape:?}: [{rows}, columns] is expected")));
+            }
+        };
+        if width > 1 && array.stride(1) != 1 {
+            return Err(value(format!("{name} has stride {} between columns: 1 is expected", array.stride(1))));
+        }
+        let stride = match usize::try_from(array.stride(0)) {
+            _ if found <= 1 => width,
+            Ok(stride) if stride >= width => stride,
+            _ => {
+                let least = format!("at least its {width} columns");
+                return Err(value(format!("{name} has stride {} between rows: {least} is expected", array.stride(0))));
+            }
+        };
+        writable(name, &array, out)?;
+        Ok((array, width, stride))
+    }
+
+    fn optional(&self, name: &str, types: &[Type], n: usize) -> PyResult<Option<Array>> {
+        self.get(name).map(|object| self.entries(name, object, types, n, false)).transpose()
+    }
+
+    fn pointer(&self, name: &str, types: &[Type], n: usize) -> PyResult<DevPtr> {
+        Ok(self.optional(name, types, n)?.map_or(DevPtr::NULL, |array| array.ptr))
+    }
+
+    fn index(&self, name: &str, n: usize) -> PyResult<Option<Index>> {
+        Ok(self.optional(name, ANY_INT, n)?.map(index))
+    }
+
+    fn out(&self, name: &str, types: &[Type], n: usize) -> PyResult<DevPtr> {
+        let array = self.get(name).map(|object| self.entries(name, object, types, n, true)).transpose()?;
+        Ok(array.map_or(DevPtr::NULL, |array| array.ptr))
+    }
+
+    /// The step these arguments describe.
+    pub fn step(&self, logits: &Bound<'py, PyAny>) -> PyResult<Step> {
+        let logits = self.logits(logits)?;
+        let (rows, vocab) = (self.rows(&logits)?, logits.vocab);
+        let verify = self.get("verify").map(|verify| self.verify(verify, rows)).transpose()?;
+        let entries = verify.as_ref().map_or(rows, |verify| verify.requests);
+        Ok(Step {
+            logits,
+            rows,
+            gather: self.index("gather", rows)?,
+            force_topk: self.number("force_topk")?.unwrap_or(0),
+            mask: self.mask(rows)?,
+            row_to_slot: self.index("slots", rows)?,
+            slots: self.params()?,
+            positions: self.pointer("positions", I64, entries)?,
+            position_offsets: self.pointer("position_offsets", I32, entries)?,
+            draft_step: self.get("draft_step").map(|number| number.extract()).transpose()?,
+            golden: self.index("golden", rows)?,
+            filters: self.filters()?,
+            verify,
+            outputs: self.outputs(rows, vocab)?,
+            ..Step::default()
+        })
+    }
+
+    fn logits(&self, logits: &Bound<'py, PyAny>) -> PyResult<Logits> {
+        let array = self.array("logits", logits, &[Type::F32, Type::F16, Type::Bf16])?;
+        let dtype = match array.dtype {
+            Type::F16 => DType::F16,
+            Type::Bf16 => DType::BF16,
+            _ => DType::F32,
+        };
+        let (rows, columns, stride) = match *array.shape() {
+            [columns] => (1, columns, columns as i64),
+            [rows, columns] => (rows, columns, if rows <= 1 { columns as i64 } else { array.stride(0) }),
+            ref shape => return Err(value(format!("logits have shape {shape:?}: [rows, vocab] is expected"))),
+        };
+        let last = array.shape().len() - 1;
+        if columns > 1 && array.stride(last) != 1 {
+            return Err(value(format!("logits have stride {} between tokens: 1 is expected", array.stride(last))));
+        }
+        let vocab = self.number("vocab")?.unwrap_or(columns);
+        if vocab > columns {
+            return Err(value(format!("vocab = {vocab} is refused: the logits have {columns} columns")));
+        }
+        let stride = usize::try_from(stride).ok().filter(|&stride| stride >= vocab);
+        let stride = stride.ok_or_else(|| {
+            value(format!("logits have stride {} between rows: at least vocab = {vocab} is expected", array.stride(0)))
+        })?;
+        Ok(Logits { ptr: array.ptr, dtype, rows, vocab, stride })
+    }
+
+    /// Rows of the step: said, or as many as there are slots, gather indices, or rows of logits.
+    fn rows(&self, logits: &Logits) -> PyResult<usize> {
+        if let Some(rows) = self.number("rows")? {
+            return Ok(rows);
+        }
+        for name in ["slots", "gather"] {
+            if let Some(object) = self.get(name) {
+                return Ok(Array::of(name, object, self.stream.0)?.shape().first().copied().unwrap_or(0));
+            }
+        }
+        Ok(logits.rows)
+    }
+
+    fn mask(&self, rows: usize) -> PyResult<Option<Mask>> {
+        let Some(object) = self.get("mask") else {
+            return match self.get("mask_index") {
+                Some(_) => Err(value("mask_index is given without a mask")),
+                None => Ok(None),
+            };
+        };
+        let (array, _, stride) = self.matrix("mask", object, &[Type::I32, Type::U32], None, false)?;
+        Ok(Some(Mask { ptr: array.ptr, rows: array.shape()[0], stride, index: self.index("mask_index", rows)? }))
+    }
+
+    fn params(&self) -> PyResult<Option<Slots>> {
+        let Some(object) = self.get("params") else { return Ok(None) };
+        let (array, width, stride) = self.matrix("params", object, &[Type::I64, Type::U64], None, false)?;
+        if (width, stride) != (8, 8) {
+            let shape = array.shape();
+            return Err(value(format!(
+                "params have shape {shape:?}, {stride} apart: [slots, 8], 8 apart, is expected"
+            )));
+        }
+        Ok(Some(Slots { ptr: array.ptr, count: array.shape()[0] }))
+    }
+
+    fn filters(&self) -> PyResult<Option<Filters>> {
+        let Some(object) = self.get("filters") else { return Ok(None) };
+        let mut filters = Filters::NONE;
+        for name in object.try_iter()? {
+            let name: String = name?.extract()?;
+            match name.as_str() {
+                "top_k" => filters.top_k = true,
+                "top_p" => filters.top_p = true,
+                "min_p" => filters.min_p = true,
+                "all_greedy" => filters.all_greedy = true,
+                other => return Err(value(format!("filter {other:?} is refused: top_k, top_p, min_p or all_greedy"))),
+            }
+        }
+        Ok(Some(filters))
+    }
+
+    fn outputs(&self, rows: usize, vocab: usize) -> PyResult<Outputs> {
+        let tokens =
+            self.get("tokens").map(|object| self.entries("tokens", object, ANY_INT, rows, true)).transpose()?;
+        let list = |name: &str, types: &[Type]| -> PyResult<Option<(DevPtr, usize)>> {
+            let Some(object) = self.get(name) else { return Ok(None) };
+            let (array, width, stride) = self.matrix(name, object, types, Some(rows), true)?;
+            if width != stride {
+                return Err(value(format!(
+                    "{name} has stride {stride} between rows: its {width} columns are expected"
+                )));
+            }
+            Ok(Some((array.ptr, width)))
+        };
+        let needs = |what: &str, of: &str| value(format!("{what} is given without {of}"));
+        let top = match (list("top_ids", I32)?, list("top_logprobs", F32)?) {
+            (None, None) if self.get("top_counts").is_some() => return Err(needs("top_counts", "top_ids")),
+            (None, None) => None,
+            (Some((ids, width)), Some((logprobs, other))) if width == other => {
+                Some(TopLogprobs { width, ids, logprobs, counts: self.out("top_counts", I32, rows)? })
+            }
+            (Some((_, width)), Some((_, other))) => {
+                return Err(value(format!("top_logprobs has {other} columns, top_ids {width}")));
+            }
+            (None, _) => return Err(needs("top_logprobs", "top_ids")),
+            (_, None) => return Err(needs("top_ids", "top_logprobs")),
+        };
+        let wide = |name: &str, types: &[Type]| {
+            self.get(name).map(|object| self.matrix(name, object, types, Some(rows), true)).transpose()
+        };
+        let dense = match (wide("dense", F32)?, wide("dense_ids", I32)?) {
+            (None, None) => None,
+            (None, Some(_)) => return Err(needs("dense_ids", "dense")),
+            (Some((dense, _, stride)), ids) => {
+                if let Some((_, _, other)) = ids
+                    && other != stride
+                {
+                    return Err(value(format!("dense_ids has stride {other} between rows, dense {stride}")));
+                }
+                let ids = ids.map_or(DevPtr::NULL, |(ids, ..)| ids.ptr);
+                Some(Dense { logprobs: dense.ptr, ids, stride })
+            }
+        };
+        let columns = match (list("column_values", F32)?, list("column_ids", I32)?) {
+            (None, None) => None,
+            (Some((values, width)), Some((ids, other))) if width == other => {
+                let columns = self.number("force_topk")?.unwrap_or(0).min(vocab);
+                if width != columns {
+                    return Err(value(format!(
+                        "column_values has {width} columns: min(force_topk, V) = {columns} is expected"
+                    )));
+                }
+                Some(Columns { values, ids })
+            }
+            _ => return Err(needs("one of column_values and column_ids", "the other, of the same shape")),
+        };
+        Ok(Outputs {
+            tokens: tokens.map(index),
+            logprobs: self.out("logprobs", F32, rows)?,
+            ranks: self.out("ranks", I32, rows)?,
+            kept_counts: self.out("kept_counts", I32, rows)?,
+            status: self.out("status", I32, rows)?,
+            raw_logprobs: self.out("raw_logprobs", F32, rows)?,
+            sum_smaller_probs: self.out("sum_smaller_probs", F32, rows)?,
+            top,
+            dense,
+            kept_ids: list("kept_ids", I32)?.map(|(ids, width)| KeptIds { ids, width }),
+            columns,
+        })
+    }
+
+    fn verify(&self, verify: &Bound<'py, PyAny>, rows: usize) -> PyResult<Core> {
+        let py = verify.py();
+        let verify = verify.cast::<Verify>().map_err(|_| argument("verify is to be a samedraw.Verify"))?.get();
+        let arrays = verify.arrays.bind(py);
+        let get = |name: &str| -> PyResult<Option<Bound<'py, PyAny>>> {
+            Ok(arrays.get_item(name)?.filter(|object| !object.is_none()))
+        };
+        let needed = |name: &str| get(name)?.ok_or_else(|| value(format!("{name} is missing: verification needs it")));
+        let entries = |name: &str, types, n, out| -> PyResult<Option<Array>> {
+            get(name)?.map(|object| self.entries(name, &object, types, n, out)).transpose()
+        };
+        let first_rows = self.array("first_rows", &needed("first_rows")?, I32)?;
+        let requests = first_rows.shape().first().map_or(0, |&n| n.saturating_sub(1));
+        self.entries("first_rows", &needed("first_rows")?, I32, requests + 1, false)?;
+        let drafts = match get("draft_logprobs")? {
+            None => match (get("draft_columns")?, get("draft_rows")?) {
+                (None, None) => None,
+                _ => return Err(value("draft_columns and draft_rows are given without draft_logprobs")),
+            },
+            Some(object) => {
+                let (logprobs, width, stride) = self.matrix("draft_logprobs", &object, F32, None, false)?;
+                let pool_rows = logprobs.shape()[0];
+                let columns = get("draft_columns")?
+                    .map(|object| self.matrix("draft_columns", &object, I32, Some(pool_rows), false))
+                    .transpose()?;
+                if let Some((_, other, apart)) = columns
+                    && (other, apart) != (width, stride)
+                {
+                    return Err(value(format!(
+                        "draft_columns has {other} columns, {apart} apart; draft_logprobs {width}, {stride} apart"
+                    )));
+                }
+                Some(Drafts {
+                    logprobs: logprobs.ptr,
+                    columns: columns.map_or(DevPtr::NULL, |(array, ..)| array.ptr),
+                    stride,
+                    width,
+                    pool_rows,
+                    rows: entries("draft_rows", ANY_INT, rows, false)?.map(index),
+                })
+            }
+        };
+        let accept_index = get("accept_index")?
+            .map(|object| self.matrix("accept_index", &object, I32, Some(requests), true))
+            .transpose()?;
+        if let Some((_, width, stride)) = accept_index
+            && width != stride
+        {
+            return Err(value(format!(
+                "accept_index has stride {stride} between rows: its {width} columns are expected"
+            )));
+        }
+        let all = |name: &str, types, n, out| self.entries(name, &needed(name)?, types, n, out);
+        Ok(Core {
+            mode: verify.mode,
+            requests,
+            first_rows: first_rows.ptr,
+            row_to_request: index(all("row_to_request", ANY_INT, rows, false)?),
+            position_stride: verify.rule.stride(),
+            draft_ids: index(all("draft_ids", ANY_INT, rows, false)?),
+            drafts,
+            accepted: all("accepted", I32, requests, true)?.ptr,
+            accept_index: accept_index.map_or(DevPtr::NULL, |(array, ..)| array.ptr),
+            accept_width: accept_index.map_or(0, |(_, width, _)| width),
+            row_accepts: entries("row_accepts", I32, rows, true)?.map_or(DevPtr::NULL, |array| array.ptr),
+        })
+    }
+}
+
+fn index(array: Array) -> Index {
+    if array.dtype == Type::I64 { Index::i64(array.ptr) } else { Index::i32(array.ptr) }
+}
+
+fn writable(name: &str, array: &Array, out: bool) -> PyResult<()> {
+    if out && !array.writable { Err(value(format!("{name} is read-only"))) } else { Ok(()) }
+}
+
+/// The place of a device, as arrays have one.
+pub fn place_of(platform: Platform, ordinal: usize) -> Place {
+    Place { platform, ordinal: if platform == Platform::Cpu { 0 } else { ordinal } }
+}
