@@ -133,9 +133,9 @@ void in_window(Block& block, const void* at, size_t bytes, bool writes, const Ac
             }
             meet(cell, one, writes, [&](const Access& a) { return ordered(*thread, a); }, &block, block.window + word * 4, word);
         } else {
-            if (who.atomic && (mask & ~cell.written)) {
+            if ((!writes || who.atomic) && (mask & ~cell.written)) {
                 std::string line = lines({who.place});
-                fail("adds to %s, which nobody has written\n  %s", name_of(&block, block.window + word * 4, word).c_str(), line.c_str());
+                fail("%s %s, which nobody has written\n  %s", writes ? "adds to" : "copies", name_of(&block, block.window + word * 4, word).c_str(), line.c_str());
             }
             // After everything that its thread knew, or had done, when it began.
             auto sees = [&](const Access& a) {
@@ -222,6 +222,7 @@ void touched_peer(Block& peer, const void* at, size_t bytes, bool writes, bool a
 void arrived(const Async& a, u32 completion, u32 phases) {
     if (!now->checked) return;
     Access who{OF_COMPLETION | completion, phases, a.place, 0, a.kind == Async::PUSH && a.how == MODEL_ADD};
+    if (a.kind == Async::COPY_TO_PEER) in_window(*a.from, a.source, a.bytes, false, who, nullptr, &a);
     in_window(*a.to, a.at, a.bytes, true, who, nullptr, &a);
 }
 

@@ -13,11 +13,13 @@ pub struct Shape {
     /// Dynamic shared memory, and how much the function is told to allow.
     pub shared: u32,
     pub allowed: u32,
+    /// Whether the launch may begin before the one ahead of it has ended.
+    pub overlaps: bool,
 }
 
 /// A shape without dynamic shared memory.
 pub const fn shape(blocks: u32, threads: u32, cluster: u32) -> Shape {
-    Shape { blocks, threads, cluster, shared: 0, allowed: 48 << 10 }
+    Shape { blocks, threads, cluster, shared: 0, allowed: 48 << 10, overlaps: false }
 }
 
 #[repr(C)]
@@ -38,6 +40,7 @@ struct Config {
 }
 
 const CLUSTER_DIMENSION: c_int = 4;
+const PROGRAMMATIC_SERIALIZATION: c_int = 6;
 const MAX_DYNAMIC_SHARED: c_int = 8;
 const NON_PORTABLE_CLUSTERS: c_int = 14;
 
@@ -109,15 +112,17 @@ impl Driver {
             null_mut()
         )?;
         call!(self, c"cuMemsetD8Async", (u64, u8, usize, *mut c_void), to, 0, out * 4, null_mut())?;
-        let mut attribute = Attribute { id: CLUSTER_DIMENSION, pad: 0, value: [0; 16] };
-        attribute.value[..3].copy_from_slice(&[shape.cluster, 1, 1]);
+        let mut attributes =
+            [CLUSTER_DIMENSION, PROGRAMMATIC_SERIALIZATION].map(|id| Attribute { id, pad: 0, value: [0; 16] });
+        attributes[0].value[..3].copy_from_slice(&[shape.cluster, 1, 1]);
+        attributes[1].value[0] = shape.overlaps.into();
         let config = Config {
             grid: [shape.blocks, 1, 1],
             block: [shape.threads, 1, 1],
             shared: shape.shared,
             stream: null_mut(),
-            attributes: &mut attribute,
-            count: 1,
+            attributes: attributes.as_mut_ptr(),
+            count: 2,
         };
         let mut params: [*mut c_void; 2] = [(&raw mut from).cast(), (&raw mut to).cast()];
         let launched = call!(

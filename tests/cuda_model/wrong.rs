@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(128) k(u64 in, u64 out) {
     if (lane == 0) ((u32*)out)[blockIdx.x] = x;
 }
 "#,
-    shape: Shape { blocks: 5, threads: 128, cluster: 1, shared: 512, allowed: 512 },
+    shape: Shape { shared: 512, allowed: 512, ..shape(5, 128, 1) },
     input: 640,
     out: 5,
     expected: |input| input.chunks(128).map(|block| block.iter().fold(0, |sum: u32, x| sum.wrapping_add(*x))).collect(),
@@ -288,6 +288,66 @@ extern "C" __global__ void k(u64 in, u64 out) {
     ],
 };
 
+/// Two warps write a part and send it to the block's peer; the two others wait for the peer's. A launch that overlaps.
+const ROLES: Kernel = Kernel {
+    source: r#"
+struct Shared {
+    u32 parts[2][64];
+    u64 arrived;
+};
+extern "C" __global__ void k(u64 in, u64 out) {
+    __shared__ __align__(16) Shared sh;
+    u32 rank = cluster_rank(), other = rank ^ 1, t = threadIdx.x % 64;
+    if (threadIdx.x == 0) {
+        completion_init(&sh.arrived);
+        completions_ready();
+    }
+    __syncthreads();
+    cluster_barrier();
+    wait_for_inputs();
+    if (threadIdx.x < 64) {
+        sh.parts[rank][63 - t] = ((const u32*)in)[blockIdx.x * 64 + t];
+        yield_to_copies();
+        named_barrier(1, 64);
+        if (t == 0) {
+            completion_expect_at(other, &sh.arrived, 256);
+            push_copy(other, sh.parts[rank], 256, &sh.arrived);
+        }
+    } else {
+        completion_wait(&sh.arrived);
+        u32 x = sh.parts[other][t];
+        bool any = named_any(2, 64, x % 64 == 1);
+        ((u32*)out)[blockIdx.x * 64 + t] = x + (any ? 1 : 0);
+    }
+    cluster_barrier();
+}
+"#,
+    shape: Shape { overlaps: true, ..shape(6, 128, 2) },
+    input: 384,
+    out: 384,
+    expected: |input| {
+        let block = |b: usize| input[(b ^ 1) * 64..][..64].iter().rev();
+        let any = |b: usize| u32::from(block(b).any(|x| x % 64 == 1));
+        (0..6).flat_map(|b| block(b).map(move |x| x.wrapping_add(any(b)))).collect()
+    },
+    faults: &[
+        ("        named_barrier(1, 64);\n", "", "of the shared variable `sh`"),
+        ("named_barrier(1, 64)", "named_barrier(1, 96)", "deadlock"),
+        ("named_any(2, 64", "named_any(1, 64", "barrier 1|of the shared variable `sh`|deadlock"),
+        ("sh.parts[rank][63 - t] = ", "if (t < 32) sh.parts[rank][63 - t] = ", "nobody has written"),
+        ("        completion_wait(&sh.arrived);\n", "", "of the shared variable `sh`"),
+        (
+            "&sh.arrived, 256);\n            push_copy",
+            "&sh.arrived, 128);\n            push_copy",
+            "deadlock|of the shared variable `sh`",
+        ),
+        ("    }\n    cluster_barrier();\n}", "    }\n}", "has ended|under way"),
+        ("    wait_for_inputs();\n", "", "before it has waited"),
+        ("sh.parts[rank], 256", "sh.parts[rank] + 1, 256", "multiples of 16"),
+        ("    if (threadIdx.x < 64) {", "    if (threadIdx.x < 65) {", "barrier|deadlock|of the shared variable `sh`"),
+    ],
+};
+
 fn told_apart(name: &str, kernel: &Kernel) {
     on_the_model(name, &[], || kernel.is_told_from_its_faults());
 }
@@ -310,6 +370,11 @@ fn a_cluster_is_told_from_its_faults() {
 #[test]
 fn a_last_block_is_told_from_its_faults() {
     told_apart("wrong::a_last_block_is_told_from_its_faults", &LAST);
+}
+
+#[test]
+fn roles_are_told_from_their_faults() {
+    told_apart("wrong::roles_are_told_from_their_faults", &ROLES);
 }
 
 /// What a driver refuses before anything runs.

@@ -3,6 +3,7 @@
 mod ascend;
 mod draws;
 mod interfaces;
+mod kernels;
 mod lanes;
 mod launches;
 mod model;
@@ -31,5 +32,6 @@ pub struct Fault {
 /// Every fault.
 pub fn all() -> impl Iterator<Item = &'static Fault> {
     let host = row::FAULTS.iter().chain(step::FAULTS).chain(lanes::FAULTS).chain(draws::FAULTS);
-    host.chain(launches::FAULTS).chain(interfaces::FAULTS).chain(model::FAULTS).chain(ascend::FAULTS)
+    let devices = launches::FAULTS.iter().chain(kernels::FAULTS).chain(model::FAULTS).chain(ascend::FAULTS);
+    host.chain(interfaces::FAULTS).chain(devices)
 }
