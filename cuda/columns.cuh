@@ -41,13 +41,21 @@ __device__ __forceinline__ void gather_lists(Desk& desk, const Lists& lists, con
         u64 facts = desk.listed | (nan ? 1ull << 32 : 0);
         u32 key = __reduce_max_sync(ALL_LANES, lane_id() < warp_count() ? desk.largest[lane_id()] : 0);
         u64 top = Order(vocab).first(value_of_key(key));
-        u32 to = lane_id();
+        u32 to = lane_id(), count = min(desk.listed, lists.capacity);
+        // Copies are of two entries at a time, and the capacity is even.
+        if (to == 0 && count % 2 != 0) {
+            lists.entries[crew.rank * lists.capacity + count] = 0;
+#if __CUDA_ARCH__ >= 900
+            yield_to_copies();
+#endif
+        }
+        __syncwarp();
         if (crew.blocks == 1) {
             if (to == 0) desk.bounds[0] = bound, desk.tops[0] = top, desk.facts[0] = facts;
         }
 #if __CUDA_ARCH__ >= 900
         else if (to < crew.blocks) {
-            u32 count = min(desk.listed, lists.capacity), bytes = to == crew.rank ? 0 : (count + 1) / 2 * 16;
+            u32 bytes = to == crew.rank ? 0 : (count + 1) / 2 * 16;
             completion_expect_at(to, &desk.gathered, bytes + 24);
             if (bytes != 0) push_copy(to, lists.entries + crew.rank * lists.capacity, bytes, &desk.gathered);
             push(to, &desk.bounds[crew.rank], bound, &desk.gathered);

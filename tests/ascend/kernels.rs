@@ -56,6 +56,47 @@ fn the_self_test_finds_exact_arithmetic_exact_and_other_arithmetic_by_name() {
     }
 }
 
+/// A sum of masses that is a little off moves a draw to a neighbour where the draw falls near the edge between the two, and
+/// nowhere else: every token lies between those that exact arithmetic draws a hundred-thousandth of the whole earlier and later.
+#[test]
+fn inexact_arithmetic_moves_draws_at_the_edges_of_masses_alone() {
+    const VOCAB: usize = 3000;
+    const ROWS: usize = 40;
+    const WHOLE: i64 = 1 << 53;
+    let sim = Sim::take();
+    sim.runtime.set("INEXACT", "truncate,flush");
+    let device = open(&sim, 3);
+    assert!(!device.info().exact);
+    let rng = &mut common::Rng::new(11);
+    let rows: Vec<Vec<f32>> = (0..ROWS).map(|_| (0..VOCAB).map(|_| 3.0 * rng.normal()).collect()).collect();
+    let rows: Vec<&[f32]> = rows.iter().map(Vec::as_slice).collect();
+    let params = |row: usize| samedraw::SamplingParams {
+        seq_seed: Some(row as u64),
+        top_k: if row.is_multiple_of(2) { -1 } else { 200 },
+        ..Default::default()
+    };
+    let params: Vec<_> = (0..ROWS).map(params).collect();
+    let bits: Vec<i64> = (0..3 * ROWS).map(|_| (rng.u64() >> 11) as i64).collect();
+    let shifted = |by: i64| {
+        let bits = bits.iter().map(|&bits| (bits + by).clamp(0, WHOLE - 1) as u64).collect();
+        Case { bits: Some(bits), ..Case::f32(&rows, &params) }.with_tokens_alone()
+    };
+    let got = run(&device, &shifted(0), &|| "inexact".into());
+    let (earlier, exact, later) =
+        (shifted(-WHOLE / 100_000).expected(), shifted(0).expected(), shifted(WHOLE / 100_000).expected());
+    let mut same = 0;
+    for row in 0..ROWS {
+        let (low, high) = (earlier.tokens[row], later.tokens[row]);
+        assert!((low..=high).contains(&got.tokens[row]), "row {row}: {} beyond {low} to {high}", got.tokens[row]);
+        if got.tokens[row] == exact.tokens[row] {
+            same += 1;
+            assert!((got.logprobs[row] - exact.logprobs[row]).abs() < 1e-4, "row {row}: a logprob far off");
+        }
+    }
+    assert!(same > ROWS * 9 / 10, "only {same} of {ROWS} rows are the exact ones");
+    assert_ne!(got.logprobs, exact.logprobs, "inexact arithmetic that shows nowhere");
+}
+
 #[test]
 fn argmax_of_plain_rows() {
     let sim = Sim::take();
