@@ -133,9 +133,9 @@ void in_window(Block& block, const void* at, size_t bytes, bool writes, const Ac
             }
             meet(cell, one, writes, [&](const Access& a) { return ordered(*thread, a); }, &block, block.window + word * 4, word);
         } else {
-            if ((!writes || who.atomic) && (mask & ~cell.written)) {
+            if (who.atomic && (mask & ~cell.written)) {
                 std::string line = lines({who.place});
-                fail("%s %s, which nobody has written\n  %s", writes ? "adds to" : "copies", name_of(&block, block.window + word * 4, word).c_str(), line.c_str());
+                fail("adds to %s, which nobody has written\n  %s", name_of(&block, block.window + word * 4, word).c_str(), line.c_str());
             }
             // After everything that its thread knew, or had done, when it began.
             auto sees = [&](const Access& a) {
@@ -224,6 +224,10 @@ void arrived(const Async& a, u32 completion, u32 phases) {
     Access who{OF_COMPLETION | completion, phases, a.place, 0, a.kind == Async::PUSH && a.how == MODEL_ADD};
     if (a.kind == Async::COPY_TO_PEER) in_window(*a.from, a.source, a.bytes, false, who, nullptr, &a);
     in_window(*a.to, a.at, a.bytes, true, who, nullptr, &a);
+    if (a.kind != Async::COPY_TO_PEER) return;
+    // What nobody had written there, for a copy is of whole grains, is not written here either.
+    u64 from = (u64)(a.source - a.from->window) / 4, to = (u64)(a.at - a.to->window) / 4;
+    for (u32 i = 0; i < a.bytes / 4; i++) shared_cell(*a.to, to + i).written = shared_cell(*a.from, from + i).written;
 }
 
 void accesses_reset() {
