@@ -48,11 +48,11 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     let header = data.first_chunk::<LENGTH>().map_or(0, |length| u64::from_le_bytes(*length));
     let whole = size >= LENGTH && header <= (size - LENGTH) as u64;
     // One mutation in eight is free; half of the others are of the header, half of the tensors.
-    if !whole || seed % 8 == 0 {
+    if !whole || seed.is_multiple_of(8) {
         return fuzzer_mutate(data, size, max_size);
     }
     let end = LENGTH + header as usize;
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         return end + fuzzer_mutate(&mut data[end..], size - end, max_size - end);
     }
     let tensors = data[end..size].to_vec();

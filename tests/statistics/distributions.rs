@@ -119,9 +119,9 @@ pub fn all() -> Vec<Distribution> {
     let peak = |height| std::iter::once(height).chain(std::iter::repeat_n(0.0, 400)).collect::<Vec<f32>>();
     let third = |n: usize, rng: &mut Rng| (0..n.div_ceil(32)).map(|_| (rng.u64() & rng.u64()) as i32).collect();
     let mut holes = normal(21, 200, 1.5);
-    for v in 0..200 {
-        holes[v] = if v % 7 == 0 { f32::NEG_INFINITY } else { holes[v] };
-        holes[v] = if v % 11 == 3 { f32::NAN } else { holes[v] };
+    for (v, x) in holes.iter_mut().enumerate() {
+        *x = if v % 7 == 0 { f32::NEG_INFINITY } else { *x };
+        *x = if v % 11 == 3 { f32::NAN } else { *x };
     }
     let in_half = |to: fn(f32) -> f32| normal(24, 300, 2.0).into_iter().map(to).collect::<Vec<f32>>();
     vec![

@@ -54,7 +54,7 @@ impl Stream {
     fn serial(&self, lag: usize, family: &mut Family) {
         let name = format!("{}, {lag} apart", self.name);
         let pairs = || self.numbers.iter().copied().zip(self.numbers[lag..].iter().copied());
-        let apart = pairs().enumerate().filter(|(i, _)| i / lag % 2 == 0).map(|(_, pair)| pair);
+        let apart = pairs().enumerate().filter(|(i, _)| (i / lag).is_multiple_of(2)).map(|(_, pair)| pair);
         Self::joint(family, name.clone(), apart, (self.range, self.range));
         family.add(format!("{name}, correlation"), correlation(pairs(), self.range));
     }

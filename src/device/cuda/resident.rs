@@ -13,7 +13,7 @@ pub(super) const BLOCK: u32 = 640;
 pub(super) const OTHER_SHARED: usize = 36 << 10;
 
 /// Warps that a row's part of a block is cut for, slots a block has at most and is worth having at least, mails of a lead,
-/// and tokens of a list: as in `pipe.cuh`.
+/// and tokens of a list: as in `pipe.cuh` and `roles.cuh`.
 const MASS_WARPS: u64 = 8;
 const MAX_SLOTS: u64 = 6;
 const FEWEST_SLOTS: u64 = 3;

@@ -19,7 +19,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "list_before_credit",
         breaks: "a list is written once its lead has read the one before it",
-        file: "cuda/pipe.cuh",
+        file: "cuda/masses.cuh",
         find: "            await_credit(pipe, turn);",
         replace: "",
         tests: SERVED,
