@@ -51,23 +51,28 @@ std::string name_of(const Block* block, const void* at, u64 word) {
     size_t offset = (size_t)((const unsigned char*)at - block->window) / 4 * 4;
     for (const Site& site : now->sites)
         if (site.offset != 0 && offset >= site.offset && offset < site.offset + site.bytes) {
-            snprintf(text, sizeof text, "byte %zu of the shared variable `%s` of block %u", offset - site.offset, site.name, block->number);
+            snprintf(text, sizeof text, "byte %zu of the shared variable `%s` of block %u", offset - site.offset, site.name,
+                     block->number);
             return text;
         }
-    snprintf(text, sizeof text, "byte %ld of the dynamic shared memory of block %u", (long)offset - (long)dynamic_at(), block->number);
+    snprintf(text, sizeof text, "byte %ld of the dynamic shared memory of block %u", (long)offset - (long)dynamic_at(),
+             block->number);
     return text;
 }
 
-[[noreturn]] void race(const char* what, const char* before, const Access& a, u32 place, const Block* block, const void* at, u64 word) {
+[[noreturn]] void race(const char* what, const char* before, const Access& a, u32 place, const Block* block, const void* at,
+                       u64 word) {
     std::string first = lines({a.place}), second = lines({place});
-    fail("%s %s, not ordered after its %s by %s\n  %s\n  after\n  %s", what, name_of(block, at, word).c_str(), before, author(a).c_str(), second.c_str(), first.c_str());
+    fail("%s %s, not ordered after its %s by %s\n  %s\n  after\n  %s", what, name_of(block, at, word).c_str(), before,
+         author(a).c_str(), second.c_str(), first.c_str());
 }
 
 // One word of an access by `who`, which `sees` says what lies before.
 template <class Sees>
 void meet(Cell& cell, Access who, bool writes, Sees sees, const Block* block, const void* at, u64 word) {
     for (const Access& w : cell.write)
-        if ((w.bytes & who.bytes) && !(w.atomic && who.atomic) && !sees(w)) race(writes ? "writes" : "reads", "write", w, who.place, block, at, word);
+        if ((w.bytes & who.bytes) && !(w.atomic && who.atomic) && !sees(w))
+            race(writes ? "writes" : "reads", "write", w, who.place, block, at, word);
     if (!writes) {
         // In the place of an earlier one of its own warp: whoever knows of one lane nearly always knows of the others, so
         // the places are better spent on different warps.
@@ -115,12 +120,14 @@ Cell& shared_cell(Block& block, u64 word) {
     u64 first = dynamic_at() / 4;
     auto& cells = word < first ? block.cells : block.dynamic_cells;
     if (word >= first) word -= first;
-    if (word >= cells.size()) cells.resize(word < first && &cells == &block.cells ? now->static_bytes / 4 + 1 : now->launch.smem / 4 + 1);
+    if (word >= cells.size())
+        cells.resize(word < first && &cells == &block.cells ? now->static_bytes / 4 + 1 : now->launch.smem / 4 + 1);
     return cells[word];
 }
 
 // By the running thread, or by what one began earlier.
-void in_window(Block& block, const void* at, size_t bytes, bool writes, const Access& who, const Thread* thread, const Async* async) {
+void in_window(Block& block, const void* at, size_t bytes, bool writes, const Access& who, const Thread* thread,
+               const Async* async) {
     u64 offset = (u64)((const unsigned char*)at - block.window);
     each_word(offset, bytes, [&](u64 word, unsigned char mask) {
         Cell& cell = shared_cell(block, word);
@@ -129,24 +136,29 @@ void in_window(Block& block, const void* at, size_t bytes, bool writes, const Ac
         if (thread) {
             if ((!writes || who.atomic) && (mask & ~cell.written)) {
                 std::string line = lines({who.place});
-                fail("reads %s, which nobody has written\n  %s", name_of(&block, block.window + word * 4, word).c_str(), line.c_str());
+                fail("reads %s, which nobody has written\n  %s", name_of(&block, block.window + word * 4, word).c_str(),
+                     line.c_str());
             }
-            meet(cell, one, writes, [&](const Access& a) { return ordered(*thread, a); }, &block, block.window + word * 4, word);
+            meet(
+                cell, one, writes, [&](const Access& a) { return ordered(*thread, a); }, &block, block.window + word * 4,
+                word);
         } else {
-            if ((!writes || who.atomic) && (mask & ~cell.written)) {
+            if (who.atomic && (mask & ~cell.written)) {
                 std::string line = lines({who.place});
-                fail("%s %s, which nobody has written\n  %s", writes ? "adds to" : "copies", name_of(&block, block.window + word * 4, word).c_str(), line.c_str());
+                fail("adds to %s, which nobody has written\n  %s", name_of(&block, block.window + word * 4, word).c_str(),
+                     line.c_str());
             }
             // After everything that its thread knew, or had done, when it began.
             auto sees = [&](const Access& a) {
-                return (a.author == async->by->number && a.moment <= async->moment) || knows(async->known.get(), a.author, a.moment);
+                return (a.author == async->by->number && a.moment <= async->moment) ||
+                       knows(async->known.get(), a.author, a.moment);
             };
             meet(cell, one, writes, sees, &block, block.window + word * 4, word);
         }
     });
 }
 
-}  // namespace
+} // namespace
 
 void tell(Gathered& to, Thread* thread) {
     if (!now->checked) return;
@@ -168,7 +180,8 @@ void touched(const void* at, size_t bytes, bool writes, bool atomic, u32 place) 
     if (p >= block.window && p < block.window + WINDOW) {
         if (!in_shared(block, at, bytes)) {
             std::string line = lines({place});
-            fail("%s %zu bytes outside its shared variables, byte %ld of the block's window\n  %s", writes ? "writes" : "reads", bytes, (long)(p - block.window), line.c_str());
+            fail("%s %zu bytes outside its shared variables, byte %ld of the block's window\n  %s",
+                 writes ? "writes" : "reads", bytes, (long)(p - block.window), line.c_str());
         }
         if (now->random.one_in(512)) yield();
         in_window(block, at, bytes, writes, who, &thread, nullptr);
@@ -199,8 +212,8 @@ void touched(const void* at, size_t bytes, bool writes, bool atomic, u32 place) 
         }
     }
     std::string line = lines({place});
-    fail("%s %zu bytes at %p, which is neither its block's shared memory nor device memory (%s)\n  %s", writes ? "writes" : "reads", bytes, at,
-         describe_device((u64)at).c_str(), line.c_str());
+    fail("%s %zu bytes at %p, which is neither its block's shared memory nor device memory (%s)\n  %s",
+         writes ? "writes" : "reads", bytes, at, describe_device((u64)at).c_str(), line.c_str());
 }
 
 void used(Block& block, const u64* at, u32 place) {
@@ -224,6 +237,10 @@ void arrived(const Async& a, u32 completion, u32 phases) {
     Access who{OF_COMPLETION | completion, phases, a.place, 0, a.kind == Async::PUSH && a.how == MODEL_ADD};
     if (a.kind == Async::COPY_TO_PEER) in_window(*a.from, a.source, a.bytes, false, who, nullptr, &a);
     in_window(*a.to, a.at, a.bytes, true, who, nullptr, &a);
+    if (a.kind != Async::COPY_TO_PEER) return;
+    // What nobody had written there, for a copy is of whole grains, is not written here either.
+    u64 from = (u64)(a.source - a.from->window) / 4, to = (u64)(a.at - a.to->window) / 4;
+    for (u32 i = 0; i < a.bytes / 4; i++) shared_cell(*a.to, to + i).written = shared_cell(*a.from, from + i).written;
 }
 
 void accesses_reset() {
@@ -233,7 +250,7 @@ void accesses_reset() {
     device_to = 0;
 }
 
-}  // namespace model
+} // namespace model
 
 using namespace model;
 

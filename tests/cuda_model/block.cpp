@@ -8,7 +8,8 @@ namespace model {
 namespace {
 
 const char* name_of(ModelBarrierOp op) {
-    static const char* const names[] = {"__syncthreads", "__syncthreads_or", "__syncthreads_and", "__syncthreads_count", "a barrier's arrival"};
+    static const char* const names[] = {"__syncthreads", "__syncthreads_or", "__syncthreads_and", "__syncthreads_count",
+                                        "a barrier's arrival"};
     return names[op];
 }
 
@@ -68,7 +69,7 @@ void finish(Cluster& cluster) {
     for (Thread* thread : waiting) wake(thread);
 }
 
-}  // namespace
+} // namespace
 
 void barrier_lost(Block* block) {
     // Threads that have ended do not count at the barrier of all threads.
@@ -82,14 +83,15 @@ void cluster_lost(Cluster* cluster) {
     if (cluster->alive != 0 && cluster->arrived == cluster->alive) finish(*cluster);
 }
 
-}  // namespace model
+} // namespace model
 
 using namespace model;
 
 extern "C" unsigned model_barrier(ModelBarrierOp op, unsigned id, unsigned count, unsigned value) {
     Block& block = *self->in_block;
     if (id >= 16) fail("barrier %u; there are 16", id);
-    if (count % WARP != 0 || count > block.threads.size()) fail("barrier %u of %u threads, in a block of %zu", id, count, block.threads.size());
+    if (count % WARP != 0 || count > block.threads.size())
+        fail("barrier %u of %u threads, in a block of %zu", id, count, block.threads.size());
     Barrier& b = block.barriers[id];
     bool arrives = op == MODEL_BARRIER_ARRIVE;
     if (arrives && count == 0) fail("an arrival at barrier %u without a number of threads", id);

@@ -37,8 +37,10 @@ void merge(Moments& into, const Moments& more) {
     Moments unique;
     unique.reserve(all.size());
     for (auto& m : all) {
-        if (!unique.empty() && unique.back().first == m.first) unique.back() = m;
-        else unique.push_back(m);
+        if (!unique.empty() && unique.back().first == m.first)
+            unique.back() = m;
+        else
+            unique.push_back(m);
     }
     into.swap(unique);
 }
@@ -55,7 +57,9 @@ void tidy(Clock& c) {
                m.second <= moment_of(c.warps, m.first / block_threads * block_warps + m.first % block_threads / 32);
     };
     c.threads.erase(std::remove_if(c.threads.begin(), c.threads.end(), covered), c.threads.end());
-    auto in_block = [&](const std::pair<uint32_t, uint32_t>& m) { return m.second <= moment_of(c.blocks, m.first / block_warps); };
+    auto in_block = [&](const std::pair<uint32_t, uint32_t>& m) {
+        return m.second <= moment_of(c.blocks, m.first / block_warps);
+    };
     c.warps.erase(std::remove_if(c.warps.begin(), c.warps.end(), in_block), c.warps.end());
 }
 
@@ -66,7 +70,7 @@ void merge(Clock& into, const Clock& more) {
     merge(into.completions, more.completions);
 }
 
-}  // namespace
+} // namespace
 
 void clocks_reset(uint32_t threads_of_a_block) {
     block_threads = threads_of_a_block;
@@ -84,8 +88,10 @@ ClockPtr Gathered::copy() const {
         std::sort(moments->begin(), moments->end());
         Moments unique;
         for (auto& m : *moments) {
-            if (!unique.empty() && unique.back().first == m.first) unique.back() = m;
-            else unique.push_back(m);
+            if (!unique.empty() && unique.back().first == m.first)
+                unique.back() = m;
+            else
+                unique.push_back(m);
         }
         moments->swap(unique);
     }
@@ -103,7 +109,9 @@ ClockPtr Gathered::take() {
 ClockPtr joined(const ClockPtr& a, const ClockPtr& b) {
     if (!b || a == b) return a;
     if (!a) return b;
-    if (covers(a->blocks, b->blocks) && covers(a->warps, b->warps) && covers(a->threads, b->threads) && covers(a->completions, b->completions)) return a;
+    if (covers(a->blocks, b->blocks) && covers(a->warps, b->warps) && covers(a->threads, b->threads) &&
+        covers(a->completions, b->completions))
+        return a;
     for (const Asked& one : asked)
         if (one.a == a && one.b == b) return one.both;
     Clock all = *a;
@@ -118,8 +126,9 @@ bool knows(const Clock* clock, uint32_t author, uint32_t moment) {
     if (!clock) return false;
     if (author & OF_COMPLETION) return moment_of(clock->completions, author & ~OF_COMPLETION) >= moment;
     uint32_t block = author / block_threads;
-    return moment_of(clock->blocks, block) >= moment || moment_of(clock->warps, block * block_warps + author % block_threads / 32) >= moment ||
+    return moment_of(clock->blocks, block) >= moment ||
+           moment_of(clock->warps, block * block_warps + author % block_threads / 32) >= moment ||
            moment_of(clock->threads, author) >= moment;
 }
 
-}  // namespace model
+} // namespace model

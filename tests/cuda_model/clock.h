@@ -47,6 +47,6 @@ void clocks_reset(uint32_t threads_of_a_block);
 
 bool knows(const Clock* clock, uint32_t author, uint32_t moment);
 
-}  // namespace model
+} // namespace model
 
 #endif

@@ -26,19 +26,39 @@ static inline T __shfl_xor_sync(unsigned mask, T x, int lanes, int width = 32) {
     return model_value<T>(model_warp(MODEL_SHFL_XOR, mask, model_bits<uint64_t>(x), (unsigned)lanes, (unsigned)width));
 }
 
-static inline unsigned __ballot_sync(unsigned mask, int x) { return (unsigned)model_warp(MODEL_BALLOT, mask, x != 0, 0, 32); }
+static inline unsigned __ballot_sync(unsigned mask, int x) {
+    return (unsigned)model_warp(MODEL_BALLOT, mask, x != 0, 0, 32);
+}
 static inline int __any_sync(unsigned mask, int x) { return (int)model_warp(MODEL_ANY, mask, x != 0, 0, 32); }
 static inline int __all_sync(unsigned mask, int x) { return (int)model_warp(MODEL_ALL, mask, x != 0, 0, 32); }
 
-static inline unsigned __reduce_add_sync(unsigned mask, unsigned x) { return (unsigned)model_warp(MODEL_REDUCE_ADD, mask, x, 0, 32); }
-static inline unsigned __reduce_min_sync(unsigned mask, unsigned x) { return (unsigned)model_warp(MODEL_REDUCE_MIN, mask, x, 0, 32); }
-static inline unsigned __reduce_max_sync(unsigned mask, unsigned x) { return (unsigned)model_warp(MODEL_REDUCE_MAX, mask, x, 0, 32); }
-static inline int __reduce_add_sync(unsigned mask, int x) { return (int)model_warp(MODEL_REDUCE_ADD, mask, (unsigned)x, 0, 32); }
-static inline int __reduce_min_sync(unsigned mask, int x) { return (int)model_warp(MODEL_REDUCE_MIN_SIGNED, mask, (unsigned)x, 0, 32); }
-static inline int __reduce_max_sync(unsigned mask, int x) { return (int)model_warp(MODEL_REDUCE_MAX_SIGNED, mask, (unsigned)x, 0, 32); }
-static inline unsigned __reduce_and_sync(unsigned mask, unsigned x) { return (unsigned)model_warp(MODEL_REDUCE_AND, mask, x, 0, 32); }
-static inline unsigned __reduce_or_sync(unsigned mask, unsigned x) { return (unsigned)model_warp(MODEL_REDUCE_OR, mask, x, 0, 32); }
-static inline unsigned __reduce_xor_sync(unsigned mask, unsigned x) { return (unsigned)model_warp(MODEL_REDUCE_XOR, mask, x, 0, 32); }
+static inline unsigned __reduce_add_sync(unsigned mask, unsigned x) {
+    return (unsigned)model_warp(MODEL_REDUCE_ADD, mask, x, 0, 32);
+}
+static inline unsigned __reduce_min_sync(unsigned mask, unsigned x) {
+    return (unsigned)model_warp(MODEL_REDUCE_MIN, mask, x, 0, 32);
+}
+static inline unsigned __reduce_max_sync(unsigned mask, unsigned x) {
+    return (unsigned)model_warp(MODEL_REDUCE_MAX, mask, x, 0, 32);
+}
+static inline int __reduce_add_sync(unsigned mask, int x) {
+    return (int)model_warp(MODEL_REDUCE_ADD, mask, (unsigned)x, 0, 32);
+}
+static inline int __reduce_min_sync(unsigned mask, int x) {
+    return (int)model_warp(MODEL_REDUCE_MIN_SIGNED, mask, (unsigned)x, 0, 32);
+}
+static inline int __reduce_max_sync(unsigned mask, int x) {
+    return (int)model_warp(MODEL_REDUCE_MAX_SIGNED, mask, (unsigned)x, 0, 32);
+}
+static inline unsigned __reduce_and_sync(unsigned mask, unsigned x) {
+    return (unsigned)model_warp(MODEL_REDUCE_AND, mask, x, 0, 32);
+}
+static inline unsigned __reduce_or_sync(unsigned mask, unsigned x) {
+    return (unsigned)model_warp(MODEL_REDUCE_OR, mask, x, 0, 32);
+}
+static inline unsigned __reduce_xor_sync(unsigned mask, unsigned x) {
+    return (unsigned)model_warp(MODEL_REDUCE_XOR, mask, x, 0, 32);
+}
 
 template <class T>
 static inline unsigned __match_any_sync(unsigned mask, T x) {
@@ -98,23 +118,39 @@ static inline T atomicCAS(T* at, T expected, T x) {
 
 // Cache operators change nothing that a model without caches shows.
 template <class T>
-static inline T __ldg(const T* at) { return *at; }
+static inline T __ldg(const T* at) {
+    return *at;
+}
 template <class T>
-static inline T __ldca(const T* at) { return *at; }
+static inline T __ldca(const T* at) {
+    return *at;
+}
 template <class T>
-static inline T __ldcg(const T* at) { return *at; }
+static inline T __ldcg(const T* at) {
+    return *at;
+}
 template <class T>
-static inline T __ldcs(const T* at) { return *at; }
+static inline T __ldcs(const T* at) {
+    return *at;
+}
 template <class T>
 static inline T __ldcv(const T* at) {
     model_pause();
     return *at;
 }
 template <class T>
-static inline void __stcg(T* at, T x) { *at = x; }
+static inline void __stcg(T* at, T x) {
+    *at = x;
+}
 template <class T>
-static inline void __stcs(T* at, T x) { *at = x; }
+static inline void __stcs(T* at, T x) {
+    *at = x;
+}
 template <class T>
-static inline void __stwb(T* at, T x) { *at = x; }
+static inline void __stwb(T* at, T x) {
+    *at = x;
+}
 template <class T>
-static inline void __stwt(T* at, T x) { *at = x; }
+static inline void __stwt(T* at, T x) {
+    *at = x;
+}

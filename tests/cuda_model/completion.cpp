@@ -16,8 +16,11 @@ void end_phase(Completion& c) {
     if (c.pending != 0 || c.bytes != 0) return;
     if (!c.let_go.empty()) {
         Thread* late = c.let_go[0];
-        fail("the completion at byte %ld of block %u ends phase %llu before thread %u, let go by the phase before, has looked: with one bit of parity it could miss both",
-             (long)((unsigned char*)c.at - late->in_block->window), late->in_block->number, (unsigned long long)c.phase, late->index);
+        fail(
+            "the completion at byte %ld of block %u ends phase %llu before thread %u, let go by the phase before, has "
+            "looked: with one bit of parity it could miss both",
+            (long)((unsigned char*)c.at - late->in_block->window), late->in_block->number, (unsigned long long)c.phase,
+            late->index);
     }
     c.phase++;
     c.pending = c.arrivals;
@@ -28,34 +31,39 @@ void end_phase(Completion& c) {
 
 void count_bytes(Completion& c, int64_t more) {
     c.bytes += more;
-    if (c.bytes > MOST_BYTES || c.bytes < -MOST_BYTES) fail("a completion of %lld bytes, more than it can count", (long long)c.bytes);
+    if (c.bytes > MOST_BYTES || c.bytes < -MOST_BYTES)
+        fail("a completion of %lld bytes, more than it can count", (long long)c.bytes);
     end_phase(c);
 }
 
 // Where a thing under way may no longer arrive.
 void check_there(const Async& a, const Block& block, const char* what) {
     if (block.alive == 0)
-        fail("%s by thread %u of block %u arrives at block %u (rank %u of its cluster), which has ended", what, a.by->index, a.from->number, block.number, block.rank);
+        fail("%s by thread %u of block %u arrives at block %u (rank %u of its cluster), which has ended", what, a.by->index,
+             a.from->number, block.number, block.rank);
 }
 
 // Work that will arrive at a completion: one that everybody concerned knows of.
 void check_ready(Block& block, const u64* at, const char* what, u32 place) {
     if (!completion_of(block, at, what).ready)
-        fail("%s: the completion at byte %ld of block %u was not made known to the cluster and the copy engine", what, (long)((const unsigned char*)at - block.window), block.number);
+        fail("%s: the completion at byte %ld of block %u was not made known to the cluster and the copy engine", what,
+             (long)((const unsigned char*)at - block.window), block.number);
     used(block, at, place);
 }
 
 // The moment at which the running thread begins something.
 u32 began() { return now->checked ? now->moment++ : 0; }
 
-}  // namespace
+} // namespace
 
 Completion& completion_of(Block& block, const u64* at, const char* what) {
     auto found = block.completions.find(at);
     if (found == block.completions.end())
-        fail("%s: no completion was set up at byte %ld of block %u", what, (long)((const unsigned char*)at - block.window), block.number);
+        fail("%s: no completion was set up at byte %ld of block %u", what, (long)((const unsigned char*)at - block.window),
+             block.number);
     if (*at != found->second.tag)
-        fail("%s: the completion at byte %ld of block %u was written over", what, (long)((const unsigned char*)at - block.window), block.number);
+        fail("%s: the completion at byte %ld of block %u was written over", what,
+             (long)((const unsigned char*)at - block.window), block.number);
     return found->second;
 }
 
@@ -110,7 +118,7 @@ void deliver(Run& run, size_t which) {
     count_bytes(c, -(int64_t)a.bytes);
 }
 
-}  // namespace model
+} // namespace model
 
 using namespace model;
 
@@ -161,7 +169,9 @@ void model_completion_arrive(int rank, const uint64_t* at, unsigned bytes, unsig
     }
     Completion& c = completion_of(*block, there, "an arrival");
     used(*block, there, place_of(__builtin_return_address(0)));
-    if (arrivals > c.pending) fail("%u arrivals at a completion that waits for %u in phase %llu", arrivals, c.pending, (unsigned long long)c.phase);
+    if (arrivals > c.pending)
+        fail("%u arrivals at a completion that waits for %u in phase %llu", arrivals, c.pending,
+             (unsigned long long)c.phase);
     c.bytes += bytes;
     c.pending -= arrivals;
     tell(c.gathered, self);
@@ -198,20 +208,25 @@ void model_push(unsigned rank, const void* at, uint64_t value, unsigned bytes, M
     const u64* remote = (const u64*)at_peer(rank, completion, 8, "a push's completion", &same);
     if (peer->alive == 0) fail("a push to block %u of the cluster, which has ended", rank);
     check_ready(*peer, remote, "a push", here);
-    now->flying.push_back(Async{Async::PUSH, self->in_block, peer, self, there, nullptr, value, bytes, how, remote, self->known, began(), here});
+    now->flying.push_back(Async{Async::PUSH, self->in_block, peer, self, there, nullptr, value, bytes, how, remote,
+                                self->known, began(), here});
 }
 
 void model_bulk_copy(void* to, uint64_t from, unsigned bytes, const uint64_t* completion) {
     u32 here = place_of(__builtin_return_address(0));
     Block& block = *self->in_block;
     if (bytes == 0 || bytes % 16 != 0 || from % 16 != 0 || (uintptr_t)to % 16 != 0)
-        fail("a bulk copy of %u bytes from %#llx to %p: all three must be multiples of 16", bytes, (unsigned long long)from, to);
-    if (!in_shared(block, to, bytes)) fail("a bulk copy of %u bytes to %p, which is not this block's shared memory", bytes, to);
-    if (!in_device_memory(from, bytes)) fail("a bulk copy of %u bytes from %#llx: %s", bytes, (unsigned long long)from, describe_device(from).c_str());
+        fail("a bulk copy of %u bytes from %#llx to %p: all three must be multiples of 16", bytes, (unsigned long long)from,
+             to);
+    if (!in_shared(block, to, bytes))
+        fail("a bulk copy of %u bytes to %p, which is not this block's shared memory", bytes, to);
+    if (!in_device_memory(from, bytes))
+        fail("a bulk copy of %u bytes from %#llx: %s", bytes, (unsigned long long)from, describe_device(from).c_str());
     check_ready(block, completion, "a bulk copy", here);
     memset(to, 0xce, bytes);
     block.in_flight++;
-    now->flying.push_back(Async{Async::COPY_IN, &block, &block, self, (unsigned char*)to, (const unsigned char*)from, 0, bytes, MODEL_STORE, completion, self->known, began(), here});
+    now->flying.push_back(Async{Async::COPY_IN, &block, &block, self, (unsigned char*)to, (const unsigned char*)from, 0,
+                                bytes, MODEL_STORE, completion, self->known, began(), here});
 }
 
 void model_bulk_to_peer(unsigned rank, const void* to, const void* from, unsigned bytes, const uint64_t* completion) {
@@ -219,7 +234,8 @@ void model_bulk_to_peer(unsigned rank, const void* to, const void* from, unsigne
     Block &block = *self->in_block, *peer, *same;
     if (bytes == 0 || bytes % 16 != 0 || (uintptr_t)from % 16 != 0 || (uintptr_t)to % 16 != 0)
         fail("a bulk copy of %u bytes from %p to %p: all three must be multiples of 16", bytes, from, to);
-    if (!in_shared(block, from, bytes) || !in_shared(block, to, bytes)) fail("a bulk copy of %u bytes that leaves shared memory", bytes);
+    if (!in_shared(block, from, bytes) || !in_shared(block, to, bytes))
+        fail("a bulk copy of %u bytes that leaves shared memory", bytes);
     unsigned char* there = at_peer(rank, to, 16, "a bulk copy", &peer);
     const u64* remote = (const u64*)at_peer(rank, completion, 8, "a bulk copy's completion", &same);
     if (peer->alive == 0) fail("a bulk copy to block %u of the cluster, which has ended", rank);
@@ -227,6 +243,7 @@ void model_bulk_to_peer(unsigned rank, const void* to, const void* from, unsigne
     memset(there, 0xce, bytes);
     block.in_flight++;
     peer->in_flight++;
-    now->flying.push_back(Async{Async::COPY_TO_PEER, &block, peer, self, there, (const unsigned char*)from, 0, bytes, MODEL_STORE, remote, self->known, began(), here});
+    now->flying.push_back(Async{Async::COPY_TO_PEER, &block, peer, self, there, (const unsigned char*)from, 0, bytes,
+                                MODEL_STORE, remote, self->known, began(), here});
 }
 }

@@ -24,7 +24,7 @@ struct Allocation {
 std::mutex lock;
 std::map<u64, Allocation> allocations;
 
-}  // namespace
+} // namespace
 
 void* device_alloc(size_t bytes) {
     size_t room = (bytes + ALIGN - 1) / ALIGN * ALIGN, pages = (room + PAGE - 1) / PAGE * PAGE;
@@ -52,7 +52,8 @@ std::string device_free(u64 at) {
     for (unsigned char* p = usable; p < end; p++) {
         if (p == start) p += a.bytes;
         if (p < end && *p != GUARD) {
-            wrong = "device memory of " + std::to_string(a.bytes) + " bytes was written at " + std::to_string(p - start) + ", outside it";
+            wrong = "device memory of " + std::to_string(a.bytes) + " bytes was written at " + std::to_string(p - start) +
+                    ", outside it";
             break;
         }
     }
@@ -85,7 +86,8 @@ std::string describe_device(u64 at) {
     auto after = allocations.upper_bound(at);
     if (after == allocations.begin()) return "no device memory lies before it";
     --after;
-    return "the device memory before it has " + std::to_string(after->second.bytes) + " bytes and begins " + std::to_string(at - after->first) + " before";
+    return "the device memory before it has " + std::to_string(after->second.bytes) + " bytes and begins " +
+           std::to_string(at - after->first) + " before";
 }
 
-}  // namespace model
+} // namespace model

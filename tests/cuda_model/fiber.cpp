@@ -83,4 +83,4 @@ void switch_to(void** from, void* to) {
 
 #endif
 
-}  // namespace model
+} // namespace model

@@ -17,6 +17,6 @@ void* prepare_stack(unsigned char* stack, void (*entry)());
 // Leaves the running fiber in `*from` and goes on with `to`.
 void switch_to(void** from, void* to);
 
-}  // namespace model
+} // namespace model
 
 #endif

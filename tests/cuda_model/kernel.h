@@ -67,21 +67,47 @@ struct model_kernel<void (*)(P...)> {
     MODEL_UNREPORTED static void call(void (*kernel)(P...), void** params, Indices<I...>) {
         kernel(from<P>(params[I])...);
     }
-    MODEL_UNREPORTED static void call(void (*kernel)(P...), void** params) { call(kernel, params, typename Up<sizeof...(P)>::Type()); }
+    MODEL_UNREPORTED static void call(void (*kernel)(P...), void** params) {
+        call(kernel, params, typename Up<sizeof...(P)>::Type());
+    }
 };
 
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(8) uint2 { unsigned x, y; };
-struct alignas(16) uint4 { unsigned x, y, z, w; };
-struct alignas(8) int2 { int x, y; };
-struct alignas(16) int4 { int x, y, z, w; };
-struct alignas(4) ushort2 { unsigned short x, y; };
-struct alignas(8) ushort4 { unsigned short x, y, z, w; };
-struct alignas(4) uchar4 { unsigned char x, y, z, w; };
-struct alignas(16) ulonglong2 { unsigned long long x, y; };
-struct alignas(16) longlong2 { long long x, y; };
-struct alignas(16) double2 { double x, y; };
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+struct alignas(8) int2 {
+    int x, y;
+};
+struct alignas(16) int4 {
+    int x, y, z, w;
+};
+struct alignas(4) ushort2 {
+    unsigned short x, y;
+};
+struct alignas(8) ushort4 {
+    unsigned short x, y, z, w;
+};
+struct alignas(4) uchar4 {
+    unsigned char x, y, z, w;
+};
+struct alignas(16) ulonglong2 {
+    unsigned long long x, y;
+};
+struct alignas(16) longlong2 {
+    long long x, y;
+};
+struct alignas(16) double2 {
+    double x, y;
+};
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }

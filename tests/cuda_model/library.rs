@@ -7,7 +7,7 @@ use std::process::Command;
 use std::{env, fs, io};
 
 /// Every source of the driver.
-const DRIVER: [&str; 13] = [
+const DRIVER: [&str; 14] = [
     "accesses",
     "block",
     "clock",
@@ -15,6 +15,7 @@ const DRIVER: [&str; 13] = [
     "device",
     "driver",
     "fiber",
+    "launch",
     "module",
     "rounding",
     "schedule",

@@ -56,7 +56,9 @@ __device__ __forceinline__ void shared_add(u32 address, u32 x) { atomicAdd((u32*
 
 #if __CUDA_ARCH__ >= 900
 
-__device__ __forceinline__ void completion_init(u64* at, u32 arrivals = 1) { model_completion_init((uint64_t*)at, arrivals); }
+__device__ __forceinline__ void completion_init(u64* at, u32 arrivals = 1) {
+    model_completion_init((uint64_t*)at, arrivals);
+}
 __device__ __forceinline__ void completion_invalidate(u64* at) { model_completion_invalidate((uint64_t*)at); }
 __device__ __forceinline__ void completion_expect(u64* at, u32 bytes) {
     model_completion_arrive(-1, (uint64_t*)at, bytes, 1);

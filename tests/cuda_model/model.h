@@ -235,7 +235,7 @@ void barrier_lost(Block* block);
 void cluster_lost(Cluster* cluster);
 
 // Shared memory.
-unsigned char* window_take(u32 smem, size_t static_bytes);
+unsigned char* window_take(u32 smem);
 void window_give(unsigned char* window);
 void window_check(const Block& block);
 // Whether these bytes lie in the block's shared memory.
@@ -299,6 +299,6 @@ void module_unload(Module* module);
 Kernel* module_kernel(Module* module, const char* name);
 bool kernel_ready(Module* module, Kernel* kernel, std::string* why);
 
-}  // namespace model
+} // namespace model
 
 #endif

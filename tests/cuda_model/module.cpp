@@ -55,7 +55,6 @@ std::vector<std::pair<std::string, u32>> kernels_of(const std::string& text) {
     return found;
 }
 
-
 // Puts the names of the source files back, for the compiler's messages, and the model's file in the place of the PTX.
 std::string with_files(std::string text, std::string* wrong) {
     std::string folder = std::string(MODEL_ROOT) + "/cuda/", machine = read(folder + "machine.cuh");
@@ -93,17 +92,18 @@ std::string translate(const std::string& image, std::string* wrong) {
         const std::smatch& m = *it;
         std::string name = m[3], number = std::to_string(site++), type = "model_shared_" + number;
         out.append(from, m[0].first);
-        out += "typedef " + m[1].str() + m[2].str() + " " + type + m[4].str() + "; " + type + "& " + name + " = *(" + type + "*)model_static_shared(" + number +
-               ", sizeof(" + type + "), alignof(" + type + "), \"" + name + "\");";
+        out += "typedef " + m[1].str() + m[2].str() + " " + type + m[4].str() + "; " + type + "& " + name + " = *(" + type +
+               "*)model_static_shared(" + number + ", sizeof(" + type + "), alignof(" + type + "), \"" + name + "\");";
         from = m[0].second;
     }
     out.append(from, text.cend());
     std::string head = "#include \"kernel.h\"\n";
     for (auto& [name, threads] : kernels) {
         std::string type = "model_kernel<decltype(&" + name + ")>";
-        out += "\nextern \"C\" __attribute__((visibility(\"default\"))) void model_entry_" + name + "(void** params) { " + type + "::call(&" + name +
-               ", params); }\nextern \"C\" __attribute__((visibility(\"default\"))) const unsigned* const model_sizes_" + name + ";\nconst unsigned* const model_sizes_" +
-               name + " = " + type + "::sizes;\n";
+        out += "\nextern \"C\" __attribute__((visibility(\"default\"))) void model_entry_" + name + "(void** params) { " +
+               type + "::call(&" + name +
+               ", params); }\nextern \"C\" __attribute__((visibility(\"default\"))) const unsigned* const model_sizes_" +
+               name + ";\nconst unsigned* const model_sizes_" + name + " = " + type + "::sizes;\n";
     }
     return head + out;
 }
@@ -111,17 +111,22 @@ std::string translate(const std::string& image, std::string* wrong) {
 // Runs the compiler; its messages.
 std::string compile(const std::string& source, const std::string& library, const std::string& arch, bool checks) {
     std::string log = library + ".log", command = from_env("CXX", "g++");
-    command += " -std=c++17 -O1 -g -fno-omit-frame-pointer -fno-optimize-sibling-calls -fPIC -c -x c++ -w -fno-strict-aliasing -fwrapv -ffp-contract=off -fno-fast-math -fno-exceptions"
-               " -fvisibility=hidden -D__CUDACC_VER_MAJOR__=13 -D__CUDACC_VER_MINOR__=0 -D__CUDA_ARCH__=" + arch + "0";
+    command +=
+        " -std=c++17 -O1 -g -fno-omit-frame-pointer -fno-optimize-sibling-calls -fPIC -c -x c++ -w -fno-strict-aliasing "
+        "-fwrapv -ffp-contract=off -fno-fast-math -fno-exceptions"
+        " -fvisibility=hidden -D__CUDACC_VER_MAJOR__=13 -D__CUDACC_VER_MINOR__=0 -D__CUDA_ARCH__=" +
+        arch + "0";
     if (checks) command += " -fsanitize=thread";
-    command += std::string(" -I ") + MODEL_ROOT + "/tests/cuda_model -o " + library + ".o " + source + " > " + log + " 2>&1 && " + from_env("CXX", "g++") +
-               " -shared -o " + library + " " + library + ".o " + from_env("SAMEDRAW_CUDA_DRIVER", "libcuda.so.1") + " >> " + log + " 2>&1";
+    command += std::string(" -I ") + MODEL_ROOT + "/tests/cuda_model -o " + library + ".o " + source + " > " + log +
+               " 2>&1 && " + from_env("CXX", "g++") + " -shared -o " + library + " " + library + ".o " +
+               from_env("SAMEDRAW_CUDA_DRIVER", "libcuda.so.1") + " >> " + log + " 2>&1";
     int status = system(command.c_str());
     std::string said = read(log);
     unlink(log.c_str());
     unlink((library + ".o").c_str());
     if (status == 0) return "";
-    return "the C++ compiler refused the kernel (status " + std::to_string(status) + "), source " + source + ":\n" + said.substr(0, 4000);
+    return "the C++ compiler refused the kernel (status " + std::to_string(status) + "), source " + source + ":\n" +
+           said.substr(0, 4000);
 }
 
 void load(Module& module) {
@@ -137,7 +142,8 @@ void load(Module& module) {
     std::string headers;
     for (const char* file : {"kernel.h", "runtime.h", "collectives.h", "numbers.h", "machine.h"})
         headers += read(std::string(MODEL_ROOT) + "/tests/cuda_model/" + file);
-    snprintf(name, sizeof name, "/%016llx-sm_%s%s", (unsigned long long)hash(text + headers + MODEL_ROOT), arch.c_str(), checks ? "-checked" : "");
+    snprintf(name, sizeof name, "/%016llx-sm_%s%s", (unsigned long long)hash(text + headers + MODEL_ROOT), arch.c_str(),
+             checks ? "-checked" : "");
     std::string base = from_env("SAMEDRAW_MODEL_DIR", "/tmp") + name, library = base + ".so";
     struct stat there;
     if (stat(library.c_str(), &there) != 0) {
@@ -158,7 +164,7 @@ void load(Module& module) {
     module.info.checked = checks;
 }
 
-}  // namespace
+} // namespace
 
 Module* module_load(const char* image) {
     auto module = new Module;
@@ -221,4 +227,4 @@ bool kernel_ready(Module* module, Kernel* kernel, std::string* why) {
     return true;
 }
 
-}  // namespace model
+} // namespace model

@@ -8,7 +8,7 @@ struct Program {
     std::string source, code, log;
 };
 constexpr int COMPILATION_ERROR = 6;
-}  // namespace
+} // namespace
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -17,7 +17,9 @@ int nvrtcVersion(int* major, int* minor) {
     *minor = 0;
     return 0;
 }
-const char* nvrtcGetErrorString(int status) { return status == COMPILATION_ERROR ? "NVRTC_ERROR_COMPILATION" : "NVRTC_ERROR"; }
+const char* nvrtcGetErrorString(int status) {
+    return status == COMPILATION_ERROR ? "NVRTC_ERROR_COMPILATION" : "NVRTC_ERROR";
+}
 int nvrtcCreateProgram(void** p, const char* source, const char*, int headers, const char* const*, const char* const*) {
     if (headers != 0) return 3;
     *p = new Program{source, "", ""};

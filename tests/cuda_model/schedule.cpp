@@ -60,7 +60,8 @@ void go_on(Thread* thread) {
 
 u32 priority_of(Run& run, const Warp& warp) {
     u32 own = run.random.below(1u << 16);
-    if (run.policy == BLOCKS_APART) own += warp.block->cluster->blocks.size() > 1 ? (warp.block->rank * 7919u + (u32)run.seed) % 64 << 16 : 0;
+    if (run.policy == BLOCKS_APART)
+        own += warp.block->cluster->blocks.size() > 1 ? (warp.block->rank * 7919u + (u32)run.seed) % 64 << 16 : 0;
     return own + 1;
 }
 
@@ -79,7 +80,7 @@ size_t admit(Run& run, size_t first_stack) {
         block.rank = rank;
         block.number = number * launch.cluster + rank;
         block.alive = threads;
-        block.window = window_take(launch.smem, run.static_bytes);
+        block.window = window_take(launch.smem);
         block.threads = std::vector<Thread>(threads);
         block.warps = std::vector<Warp>((threads + WARP - 1) / WARP);
         for (u32 i = 0; i < threads; i++) {
@@ -151,8 +152,11 @@ std::string header() {
     const Launch& l = now->launch;
     char text[512];
     static const char* const policies[POLICIES] = {"at random", "by priority", "one warp behind", "blocks apart"};
-    snprintf(text, sizeof text, "cuda model: kernel %s, grid %ux%ux%u, block %ux%ux%u, cluster %u, %u bytes dynamic shared memory, schedule %llu (%s): ",
-             l.kernel, l.grid.x, l.grid.y, l.grid.z, l.block.x, l.block.y, l.block.z, l.cluster, l.smem, (unsigned long long)now->seed, policies[now->policy]);
+    snprintf(text, sizeof text,
+             "cuda model: kernel %s, grid %ux%ux%u, block %ux%ux%u, cluster %u, %u bytes dynamic shared memory, schedule "
+             "%llu (%s): ",
+             l.kernel, l.grid.x, l.grid.y, l.grid.z, l.block.x, l.block.y, l.block.z, l.cluster, l.smem,
+             (unsigned long long)now->seed, policies[now->policy]);
     return text;
 }
 
@@ -178,8 +182,10 @@ std::string deadlock() {
                         bytes = found->second.bytes;
                         pending = found->second.pending;
                     }
-                    snprintf(number, sizeof number, " %p of block %u, parity %u (now in phase %lld, %lld arrivals and %lld bytes short)",
-                             (void*)((const unsigned char*)thread.what_at - block.window), block.number, thread.what_number, phase, pending, bytes);
+                    snprintf(number, sizeof number,
+                             " %p of block %u, parity %u (now in phase %lld, %lld arrivals and %lld bytes short)",
+                             (void*)((const unsigned char*)thread.what_at - block.window), block.number, thread.what_number,
+                             phase, pending, bytes);
                 }
                 auto& group = groups[std::string(thread.what) + number];
                 if (group.first++ == 0) group.second = &thread;
@@ -191,7 +197,8 @@ std::string deadlock() {
             text += " ...";
             break;
         }
-        text += "\n  " + std::to_string(group.first) + " thread(s) in " + key + ", the first of them " + where(*group.second);
+        text +=
+            "\n  " + std::to_string(group.first) + " thread(s) in " + key + ", the first of them " + where(*group.second);
         text += "\n" + lines(calls_of(*group.second));
     }
     text += "\n  " + std::to_string(exited) + " thread(s) of resident clusters have exited";
@@ -231,7 +238,9 @@ void loop(Run& run) {
             run.report = header() + "no thread has come to its end for a long time";
             return;
         }
-        bool late = run.turns % FAIR == 0 ? true : run.eagerness == 0 ? run.ready.empty() : run.ready.empty() || run.random.one_in(run.eagerness);
+        bool late = run.turns % FAIR == 0 ? true
+                    : run.eagerness == 0  ? run.ready.empty()
+                                          : run.ready.empty() || run.random.one_in(run.eagerness);
         if (late && !run.flying.empty()) {
             deliver(run, run.random.below((u32)run.flying.size()));
             if (!run.report.empty()) return;
@@ -245,7 +254,8 @@ void loop(Run& run) {
             Cluster* cluster = warp->block->cluster;
             run_warp(run, warp);
             if (cluster->alive == 0 && run.report.empty()) {
-                bool busy = std::any_of(run.flying.begin(), run.flying.end(), [&](const Async& a) { return a.from->cluster == cluster; });
+                bool busy = std::any_of(run.flying.begin(), run.flying.end(),
+                                        [&](const Async& a) { return a.from->cluster == cluster; });
                 // What is still under way finds out, when it arrives, that nobody is there.
                 while (busy && run.report.empty()) {
                     size_t i = 0;
@@ -268,13 +278,14 @@ void loop(Run& run) {
     }
 }
 
-}  // namespace
+} // namespace
 
 std::string where(const Thread& thread) {
     char text[256];
     const Block& block = *thread.in_block;
     int n = snprintf(text, sizeof text, "block %u", block.number);
-    if (now->launch.cluster > 1) n += snprintf(text + n, sizeof text - n, " (rank %u of cluster %u)", block.rank, block.cluster->number);
+    if (now->launch.cluster > 1)
+        n += snprintf(text + n, sizeof text - n, " (rank %u of cluster %u)", block.rank, block.cluster->number);
     snprintf(text + n, sizeof text - n, ", thread %u (warp %u, lane %u)", thread.index, thread.warp->index, thread.lane);
     return text;
 }
@@ -346,8 +357,7 @@ std::string run(const Launch& launch) {
     if (setting("SAMEDRAW_MODEL_LOG", 0) != 0) fprintf(stderr, "%s\n", header().c_str());
     try {
         loop(run);
-    } catch (const Failed&) {
-    }
+    } catch (const Failed&) {}
     for (auto& cluster : run.resident)
         for (Block& block : cluster->blocks) window_give(block.window);
     now = nullptr;
@@ -355,7 +365,7 @@ std::string run(const Launch& launch) {
     return run.report;
 }
 
-}  // namespace model
+} // namespace model
 
 using namespace model;
 

@@ -23,14 +23,15 @@ size_t placed(size_t offset, size_t align) { return (offset + align - 1) / align
 void check_gap(const Block& block, size_t from, size_t to, const char* what) {
     for (size_t i = from; i < to; i++)
         if (block.window[i] != GUARD)
-            fail("block %u wrote past its shared memory: byte %zu of the window, %zu past %s", block.number, i, i - from, what);
+            fail("block %u wrote past its shared memory: byte %zu of the window, %zu past %s", block.number, i, i - from,
+                 what);
 }
 
-}  // namespace
+} // namespace
 
 size_t dynamic_at() { return DYNAMIC_AT; }
 
-unsigned char* window_take(u32 smem, size_t) {
+unsigned char* window_take(u32 smem) {
     unsigned char* window;
     if (unused.empty()) {
         void* at = mmap(nullptr, WINDOW, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -103,8 +104,8 @@ u64 get(const unsigned char* at, u32 bytes) {
     return x;
 }
 
-}  // namespace
-}  // namespace model
+} // namespace
+} // namespace model
 
 using namespace model;
 
@@ -116,7 +117,8 @@ void* model_static_shared(unsigned site, size_t bytes, size_t align, const char*
     Site& s = run.sites[site];
     if (s.offset == 0) {
         size_t offset = placed((run.static_bytes == 0 ? STATIC_AT : run.static_bytes + GAP), align < 16 ? 16 : align);
-        if (offset + bytes > STATIC_AT + STATIC_ROOM) fail("%s: more static shared memory than the model has room for", name);
+        if (offset + bytes > STATIC_AT + STATIC_ROOM)
+            fail("%s: more static shared memory than the model has room for", name);
         s = Site{offset, bytes, name};
         run.static_bytes = offset + bytes;
         size_t all = run.launch.smem + RESERVED;
@@ -130,8 +132,6 @@ void* model_static_shared(unsigned site, size_t bytes, size_t align, const char*
 
 void* model_dynamic_shared(size_t align) {
     if (align > 1024) fail("dynamic shared memory aligned to %zu; the hardware aligns to 1024", align);
-    // Static variables come first on the card: an alignment of more than 16 is not to be had for nothing, but the
-    // compiler arranges what the declaration asks for.
     return self->in_block->window + DYNAMIC_AT;
 }
 

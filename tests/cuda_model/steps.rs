@@ -19,7 +19,7 @@ fn takes(case: &Case, stage: &str) -> bool {
     match stage {
         "" => true,
         "select" => selects,
-        "argmax" => greedy && !case.dense && case.kept_ids == 0 && case.top_logprobs == 0,
+        "argmax" => greedy && !selects && !case.dense && case.kept_ids == 0 && case.top_logprobs == 0,
         "sample" => case.verify.is_none() && !greedy,
         "verify" => case.verify.is_some(),
         "remap" => case.verify.as_ref().is_some_and(|verify| !verify.columns.is_empty()),

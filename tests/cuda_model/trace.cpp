@@ -81,7 +81,8 @@ void report_fault() {
     std::vector<u32> places = {(u32)(place_of((const void*)(fault_code + 1)))};
     for (u32 place : calls_of((const void*)fault_frame, *self)) places.push_back(place);
     std::string text = lines(places);
-    fail("touches memory at %p, which it may not (%s)\n%s", (void*)fault_at, describe_device(fault_at).c_str(), text.c_str());
+    fail("touches memory at %p, which it may not (%s)\n%s", (void*)fault_at, describe_device(fault_at).c_str(),
+         text.c_str());
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) {
@@ -104,7 +105,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     registers[REG_RIP] = (greg_t)(uintptr_t)report_fault;
 }
 
-}  // namespace
+} // namespace
 #endif
 
 void catch_faults() {
@@ -112,11 +113,11 @@ void catch_faults() {
     static bool done = false;
     if (done) return;
     done = true;
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     sigaction(SIGSEGV, &action, &before);
 #endif
 }
 
-}  // namespace model
+} // namespace model

@@ -6,11 +6,25 @@ namespace model {
 namespace {
 
 const char* name_of(ModelWarpOp op) {
-    static const char* const names[] = {"__syncwarp",        "__shfl_sync",       "__shfl_up_sync",    "__shfl_down_sync",
-                                        "__shfl_xor_sync",   "__ballot_sync",     "__any_sync",        "__all_sync",
-                                        "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync", "__reduce_min_sync",
-                                        "__reduce_max_sync", "__reduce_and_sync", "__reduce_or_sync",  "__reduce_xor_sync",
-                                        "__match_any_sync",  "__match_all_sync",  "an instruction of the whole warp"};
+    static const char* const names[] = {"__syncwarp",
+                                        "__shfl_sync",
+                                        "__shfl_up_sync",
+                                        "__shfl_down_sync",
+                                        "__shfl_xor_sync",
+                                        "__ballot_sync",
+                                        "__any_sync",
+                                        "__all_sync",
+                                        "__reduce_add_sync",
+                                        "__reduce_min_sync",
+                                        "__reduce_max_sync",
+                                        "__reduce_min_sync",
+                                        "__reduce_max_sync",
+                                        "__reduce_and_sync",
+                                        "__reduce_or_sync",
+                                        "__reduce_xor_sync",
+                                        "__match_any_sync",
+                                        "__match_all_sync",
+                                        "an instruction of the whole warp"};
     return names[op];
 }
 
@@ -86,7 +100,8 @@ void finish(Warp& warp, Rendezvous& r) {
         u64 result = common;
         if (r.op >= MODEL_SHFL && r.op <= MODEL_SHFL_XOR) {
             u32 from = source_of(r, lane);
-            if (!(r.mask >> from & 1)) fail("%s: lane %u reads from lane %u, which the mask %08x does not name", name_of(r.op), lane, from, r.mask);
+            if (!(r.mask >> from & 1))
+                fail("%s: lane %u reads from lane %u, which the mask %08x does not name", name_of(r.op), lane, from, r.mask);
             result = r.value[from];
         }
         if (r.op == MODEL_MATCH_ANY) result = lanes_with(r, r.value[lane]);
@@ -96,7 +111,7 @@ void finish(Warp& warp, Rendezvous& r) {
     r.open = false;
 }
 
-}  // namespace
+} // namespace
 
 void warp_lost(Warp* warp, Thread* thread) {
     for (Rendezvous& r : warp->meeting)
@@ -104,7 +119,7 @@ void warp_lost(Warp* warp, Thread* thread) {
             fail("exits while other lanes of its warp wait for it in %s with mask %08x", name_of(r.op), r.mask);
 }
 
-}  // namespace model
+} // namespace model
 
 using namespace model;
 
@@ -117,7 +132,8 @@ extern "C" uint64_t model_warp(ModelWarpOp op, unsigned mask, uint64_t value, un
     Warp& warp = *self->warp;
     u32 own = 1u << self->lane;
     if (!(mask & own)) fail("%s with mask %08x, which does not name the calling lane", name_of(op), mask);
-    if (mask & ~warp.alive) fail("%s with mask %08x, which names lanes that have exited (alive: %08x)", name_of(op), mask, warp.alive);
+    if (mask & ~warp.alive)
+        fail("%s with mask %08x, which names lanes that have exited (alive: %08x)", name_of(op), mask, warp.alive);
     if (width == 0 || width > WARP || (width & (width - 1)) != 0) fail("%s with a width of %u", name_of(op), width);
     Rendezvous* meeting = nullptr;
     for (Rendezvous& r : warp.meeting) {
@@ -127,7 +143,8 @@ extern "C" uint64_t model_warp(ModelWarpOp op, unsigned mask, uint64_t value, un
         }
         if (!(r.mask & mask)) continue;
         if (r.mask != mask)
-            fail("%s with mask %08x, while lanes %08x wait in %s with mask %08x", name_of(op), mask, r.arrived, name_of(r.op), r.mask);
+            fail("%s with mask %08x, while lanes %08x wait in %s with mask %08x", name_of(op), mask, r.arrived,
+                 name_of(r.op), r.mask);
         if (r.op != op) fail("%s, while lanes %08x of its warp wait in %s", name_of(op), r.arrived, name_of(r.op));
         meeting = &r;
         break;
@@ -144,10 +161,14 @@ extern "C" uint64_t model_warp(ModelWarpOp op, unsigned mask, uint64_t value, un
     r.argument[self->lane] = argument;
     r.width[self->lane] = width;
     if (op == MODEL_SYNCWARP && now->checked) {
-        if (mask == warp.alive) r.gathered.add(self->known);
-        else tell(r.gathered, self);
+        if (mask == warp.alive)
+            r.gathered.add(self->known);
+        else
+            tell(r.gathered, self);
     }
-    if (r.arrived == r.mask) finish(warp, r);
-    else sleep(IN_WARP, name_of(op), mask, nullptr);
+    if (r.arrived == r.mask)
+        finish(warp, r);
+    else
+        sleep(IN_WARP, name_of(op), mask, nullptr);
     return self->result;
 }
