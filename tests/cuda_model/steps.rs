@@ -77,6 +77,12 @@ fn random_steps_in_clusters_of_eight() {
 }
 
 #[test]
+fn greedy_steps_in_clusters_of_eight() {
+    let env = [("SAMEDRAW_CUDA_VARIANT", "cluster:8"), ("SAMEDRAW_STAGE", "argmax"), ("SAMEDRAW_SEED", "9001")];
+    on_the_model("steps::greedy_steps_in_clusters_of_eight", &env, || random_steps(60));
+}
+
+#[test]
 fn random_steps_in_clusters_of_sixteen() {
     let env = [("SAMEDRAW_CUDA_VARIANT", "cluster:16"), ("SAMEDRAW_SEED", "7000")];
     on_the_model("steps::random_steps_in_clusters_of_sixteen", &env, || random_steps(60));

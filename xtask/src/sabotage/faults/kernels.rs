@@ -4,7 +4,7 @@ use super::Fault;
 
 const STEPS: &str = "--test cuda_model --features=cuda random_steps_are";
 const SERVED: &str = "--test cuda_model --features=cuda served_steps_in_resident_clusters_of_two";
-const LARGE_CLUSTERS: &str = "--test cuda_model --features=cuda random_steps_in_clusters_of_sixteen";
+const GREEDY: &str = "--test cuda_model --features=cuda greedy_steps";
 
 pub const FAULTS: &[Fault] = &[
     Fault {
@@ -67,7 +67,7 @@ pub const FAULTS: &[Fault] = &[
         file: "cuda/argmax_stream.cu",
         find: "if (blocks > 1) cluster_wait_started();",
         replace: "",
-        tests: LARGE_CLUSTERS,
+        tests: GREEDY,
         quick: false,
     },
     Fault {
