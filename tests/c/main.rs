@@ -205,6 +205,8 @@ fn a_stack_with_an_acl_stream_on_the_simulated_runtime() {
     let (runtime, compiler) = (root.join("lib64/libacl_rt.so"), root.join("lib64/libacl_rtc.so"));
     let mut command = run(&compiled("acl_stream.cpp", "acl_stream", &[ADDRESS]), &[&runtime]);
     command.env("SAMEDRAW_ASCEND_RUNTIME", &runtime).env("SAMEDRAW_ASCEND_COMPILER", &compiler);
+    // The simulated compiler keeps what it has compiled in its own globals, which are out of reach once it is unloaded.
+    command.env("ASAN_OPTIONS", "detect_leaks=0");
     done(command.env("SAMEDRAW_CACHE_DIR", prefix().join("cache")));
 }
 
