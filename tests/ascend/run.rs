@@ -11,6 +11,7 @@ use samedraw::pipeline::blocks::{RowBlock, VerifyBlock};
 use samedraw::pipeline::{HostRun, HostStep};
 use samedraw::{Error, Result};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Words of 8 bytes a test copies.
 const WORDS: usize = 1000;
@@ -138,8 +139,11 @@ pub fn copy_add(made: &mut Made<'_>, kernel: Kernel, blocks_of_launch: u32, adde
         device.copy_to_host(stream, output.as_mut_ptr().cast(), to, 8 * WORDS)?;
         device.copy_to_host(stream, shown.as_mut_ptr().cast(), at, 8 * shown_words)?;
         device.record_event(stream, end)?;
+        // Ever longer pauses: the number of calls stays small on a machine that is slow to run the stream's thread.
+        let mut pause = Duration::from_millis(1);
         while !device.query_event(end)? {
-            std::thread::yield_now();
+            std::thread::sleep(pause);
+            pause *= 2;
         }
         assert!(device.elapsed_ms(start, end)? >= 0.0);
     }

@@ -84,7 +84,7 @@ int release(const char *call, const char *kind, const char *live, void *address)
     if (found->second.region) {
         sim::global_memory().remove(found->second.region);
     } else {
-        mprotect(found->second.pages, found->second.mapped, PROT_NONE);
+        ascend_model::GlobalMemory::close(found->second.pages, found->second.mapped);
     }
     all.erase(found);
     sim::died(live, address);
