@@ -7,7 +7,7 @@
 __device__ __forceinline__ void start_block(Shared& sh) {
     if (thread_id() == 0) {
         for (u32 c = 0; c < CHUNKS; c++) completion_init(&sh.arrivals[c]);
-        for (u32 i = 0; i < 4; i++) completion_init(&sh.exchanges[i]);
+        for (u32 i = 0; i < EXCHANGES; i++) completion_init(&sh.exchanges[i]);
         for (u32 i = 0; i < CUT_LEVELS; i++) completion_init(&sh.levels[i]);
         completion_init(&sh.listed);
         completions_ready();
@@ -83,13 +83,14 @@ __device__ __forceinline__ Agreed push_max(Shared& sh, float max, bool nan, u32 
     return agree(sh, top, bound, any);
 }
 
-// Sums over the cluster: a mass, and a count per block. One exchange; `sh.scan` holds the warps' masses afterwards.
+// Sums over the cluster: a mass, and `sh.candidates` of every block. One exchange, of one array each; `sh.scan` holds the
+// warps' masses afterwards.
 struct Sums {
     u64 mass_before, mass_own, mass;
     u32 count_before, count;
 };
 
-__device__ __forceinline__ Sums push_sums(Shared& sh, u64 mass, u64* exchange) {
+__device__ __forceinline__ Sums push_sums(Shared& sh, u64 mass, u64* exchange, u64* masses, u64* counts) {
     mass = warp_sum(mass);
     // Slower warps may still be reading what the scan before this one left.
     team_barrier();
@@ -99,19 +100,23 @@ __device__ __forceinline__ Sums push_sums(Shared& sh, u64 mass, u64* exchange) {
     if (warp_id() == 0) {
         u64 sum = warp_sum(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
         if (lane_id() < cluster_size()) {
-            push(lane_id(), &sh.pushed_mass[cluster_rank()], sum, exchange);
-            push(lane_id(), &sh.pushed_count[cluster_rank()], sh.candidates, exchange);
+            push(lane_id(), &masses[cluster_rank()], sum, exchange);
+            push(lane_id(), &counts[cluster_rank()], sh.candidates, exchange);
         }
     }
     completion_wait(exchange);
     bool here = lane_id() < cluster_size();
-    u64 x = here ? sh.pushed_mass[lane_id()] : 0;
-    u32 n = here ? (u32)sh.pushed_count[lane_id()] : 0, rank = cluster_rank();
+    u64 x = here ? masses[lane_id()] : 0;
+    u32 n = here ? (u32)counts[lane_id()] : 0, rank = cluster_rank();
     return Sums{warp_sum(lane_id() < rank ? x : 0),
                 __shfl_sync(ALL_LANES, x, rank),
                 warp_sum(x),
                 __reduce_add_sync(ALL_LANES, lane_id() < rank ? n : 0),
                 __reduce_add_sync(ALL_LANES, n)};
+}
+
+__device__ __forceinline__ Sums push_sums(Shared& sh, u64 mass, u64* exchange) {
+    return push_sums(sh, mass, exchange, sh.pushed_mass, sh.pushed_count);
 }
 
 // A warp's tokens: their places in the warp's part, ascending.

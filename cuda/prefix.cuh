@@ -66,6 +66,22 @@ __device__ __forceinline__ u64 mass_of_part(const C& copy, const Weight& weight,
     return own;
 }
 
+// Mass of a listed token, if `cut` keeps it.
+template <class C>
+__device__ __forceinline__ u64 listed_mass(const C& copy, const Weight& weight, const Cut& cut, u32 place) {
+    float x = copy.value(place);
+    return cut.has(key_of(x), place - copy.lead) ? weight.kept_mass(x) : 0;
+}
+
+// Kept mass of this lane's share of its warp's list.
+template <class C>
+__device__ __forceinline__ u64 mass_of_list(const C& copy, const Weight& weight, const Cut& cut, const WarpList& list) {
+    u64 own = 0;
+#pragma unroll 1
+    for (u32 i = lane_id(); i < list.count; i += 32) own += listed_mass(copy, weight, cut, list.from + list.places[i]);
+    return own;
+}
+
 // Collects this block's tokens at or above `bound` into its list, in no particular order.
 template <class C>
 __device__ __forceinline__ void collect(Shared& sh, const C& copy, u32 bound) {

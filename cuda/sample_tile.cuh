@@ -12,48 +12,6 @@
 
 #if __CUDA_ARCH__ >= 900
 
-// The first road from the masses on.
-template <class C>
-__device__ __forceinline__ void draw_alone(const RowBlock& b, Shared& sh, u64 row_index, const C& copy,
-                                           const Weight& weight, const Sums& sums, i32 status, u64 bits) {
-    u64 target = scale_bits(bits, sums.mass);
-    if (target < sums.mass_before || target - sums.mass_before >= sums.mass_own) return;
-    // This block owns the draw; all of its threads look for it in the warp's part that holds it.
-    u64 running = sums.mass_before;
-    u32 warp = 0;
-#pragma unroll 1
-    for (; warp + 1 < warp_count() && target - running >= sh.scan[warp]; warp++) running += sh.scan[warp];
-    u32 from, to;
-    copy.part_of(warp, &from, &to);
-    u32 each = ((to - from) / 4 + thread_count() - 1) / thread_count() * 4;
-    from = min(from + thread_id() * each, to);
-    to = min(from + each, to);
-    u64 own = 0;
-#pragma unroll 1
-    for (u32 place = from; place < to; place += 4) {
-        float x[4];
-        copy.load4(place, x);
-        for (u32 e = 0; e < 4; e++) own += weight.kept_mass(x[e]);
-    }
-    running += block_scan_before(sh, own);
-    if (target < running || target - running >= own) return;
-#pragma unroll 1
-    for (u32 place = from; place < to; place += 4) {
-        float x[4];
-        copy.load4(place, x);
-        for (u32 e = 0; e < 4; e++) {
-            u64 through = running + weight.kept_mass(x[e]);
-            if (running <= target && target < through) {
-                store_token(b, row_index, (i64)(place + e - copy.lead));
-                store<i32>(b.status, row_index, status);
-                if (b.logprobs != 0)
-                    store<float>(b.logprobs, row_index, logprob_of_exponent(weight.exponent(x[e]), log2_total(sums.mass)));
-            }
-            running = through;
-        }
-    }
-}
-
 // The last road; `known` is what top-k and top-p keep, where a shorter way has found that.
 template <u32 DTYPE>
 __device__ __noinline__ void sample_any(const RowBlock& b, Shared& sh, u64 row_index, const Params params,
@@ -65,48 +23,13 @@ __device__ __noinline__ void sample_any(const RowBlock& b, Shared& sh, u64 row_i
     team.sync();
 }
 
-// The third road from the cut on: masses of the kept tokens, the draw.
+// A drawn token, by the thread that found it; `total` is the mass of all kept tokens.
 template <class C>
-__device__ __forceinline__ void draw_from_lists(const RowBlock& b, Shared& sh, u64 row_index, const C& copy,
-                                                const WarpList& list, const Weight& weight, Cut cut, i32 status, u64 bits) {
-    auto kept_mass = [&](u32 place) -> u64 {
-        float x = copy.value(place);
-        return cut.has(key_of(x), place - copy.lead) ? weight.kept_mass(x) : 0;
-    };
-    u64 own = 0;
-#pragma unroll 1
-    for (u32 i = lane_id(); i < list.count; i += 32) own += kept_mass(list.from + list.places[i]);
-    // The lists' counts are in `sh.offers`.
-    Sums sums = push_sums(sh, own, &sh.exchanges[3]);
-    u64 target = scale_bits(bits, sums.mass);
-    if (target < sums.mass_before || target - sums.mass_before >= sums.mass_own) return;
-    u64 running = sums.mass_before;
-    u32 warp = 0, from, end;
-#pragma unroll 1
-    for (; warp + 1 < warp_count() && target - running >= sh.scan[warp]; warp++) running += sh.scan[warp];
-    copy.part_of(warp, &from, &end);
-    const u16* places = copy.lists() + warp * copy.list_capacity();
-    u32 count = sh.offers[warp];
-    // A warp's list is no longer than a few times the threads.
-    u32 each = (count + thread_count() - 1) / thread_count(), first = min(thread_id() * each, count);
-    u32 last = min(first + each, count);
-    own = 0;
-#pragma unroll 1
-    for (u32 i = first; i < last; i++) own += kept_mass(from + places[i]);
-    running += block_scan_before(sh, own);
-    if (target < running || target - running >= own) return;
-#pragma unroll 1
-    for (u32 i = first; i < last; i++) {
-        u32 place = from + places[i];
-        u64 through = running + kept_mass(place);
-        if (running <= target && target < through) {
-            store_token(b, row_index, (i64)(place - copy.lead));
-            store<i32>(b.status, row_index, status);
-            float t = weight.exponent(copy.value(place));
-            if (b.logprobs != 0) store<float>(b.logprobs, row_index, logprob_of_exponent(t, log2_total(sums.mass)));
-        }
-        running = through;
-    }
+__device__ __forceinline__ void store_drawn(const RowBlock& b, u64 row_index, const C& copy, const Weight& weight, u64 total,
+                                            i32 status, u32 place, float x) {
+    store_token(b, row_index, (i64)(place - copy.lead));
+    store<i32>(b.status, row_index, status);
+    if (b.logprobs != 0) store<float>(b.logprobs, row_index, logprob_of_exponent(weight.exponent(x), log2_total(total)));
 }
 
 template <u32 DTYPE>
@@ -159,7 +82,13 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
         if (small_k) collect(sh, copy, agreed.bound);
         team_barrier();
         Sums sums = push_sums(sh, own, &sh.exchanges[1]);
-        if (whole_row) return draw_alone(b, sh, row_index, copy, weight, sums, status, bits);
+        if (whole_row) {
+            u64 target = scale_bits(bits, sums.mass);
+            if (!owns(sums, target)) return;
+            return find_in_part(sh, copy, weight, sums, target, AllOfIt(), [&](u32 place, float x) {
+                store_drawn(b, row_index, copy, weight, sums.mass, status, place, x);
+            });
+        }
         if (gather_candidates(sh, sums, params.top_k)) {
             if (cluster_rank() != 0) return;
             return draw_from_list(b, sh, row_index, weight, params, joint ? sums.mass : 0, status, bits);
@@ -171,8 +100,14 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
         if (fresh && nothing_else && params.top_k == SD_TOP_K_OFF && params.top_p != SD_TOP_P_OFF &&
             agreed.max != PLUS_INF) {
             WarpList list;
-            if (cut_top_p(sh, copy, weight, params.top_p, &list, &cut))
-                return draw_from_lists(b, sh, row_index, copy, list, weight, cut, status, bits);
+            if (cut_top_p(sh, copy, weight, params.top_p, &list, &cut)) {
+                Sums sums = push_sums(sh, mass_of_list(copy, weight, cut, list), &sh.exchanges[3]);
+                u64 target = scale_bits(bits, sums.mass);
+                if (!owns(sums, target)) return;
+                return find_in_lists(sh, copy, weight, cut, sums, target, AllOfIt(), [&](u32 place, float x) {
+                    store_drawn(b, row_index, copy, weight, sums.mass, status, place, x);
+                });
+            }
         } else {
             known = cut_filters(sh, copy, weight, params, agreed.bound, need != 0, &cut);
         }

@@ -6,6 +6,8 @@ constexpr u32 ALL_LANES = 0xffffffffu;
 // Bins of a descent by count, and of one by mass.
 constexpr u32 COUNT_BINS = 1024;
 constexpr u32 MASS_BINS = 256;
+// Exchanges between the blocks of a cluster, besides those of a cut.
+constexpr u32 EXCHANGES = 5;
 // Levels and bins of a cut over the lists of a cluster.
 constexpr u32 CUT_LEVELS = 2;
 constexpr u32 CUT_BINS = 64;
@@ -21,7 +23,7 @@ struct Shared {
     // What the warp that owns a located token says: its number plus one and what precedes it; the index found plus one.
     u64 owner, owner_before, found;
     // Completions of the copies of a tile, and of what the blocks of a cluster push to each other.
-    u64 arrivals[4], exchanges[4], levels[CUT_LEVELS], listed;
+    u64 arrivals[4], exchanges[EXCHANGES], levels[CUT_LEVELS], listed;
     // What they push: largest key with a lower bound, masses, number of candidates, number of listed tokens. An array
     // serves again only with another exchange in between, as a fast peer may be one ahead of a slow warp here.
     u64 pushed_max[16], pushed_mass[16], pushed_count[16], pushed_listed[16];

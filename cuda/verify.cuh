@@ -153,21 +153,33 @@ __device__ void verify_row(const RowBlock& b, const VerifyBlock& v, u64 row_inde
     store_row(b, row_index, row, decision.token, row.status | decision.status);
 }
 
-// Counts this row as finished; the last one settles every request.
-template <class Team>
-__device__ void finish_row(const RowBlock& b, const VerifyBlock& v, Team& team) {
-    Shared& sh = team.sh;
-    // What the team's threads wrote is ordered before the count by the barrier and the fence.
+// Shares of a finished row: blocks that write different results of it count apart.
+constexpr u32 FINISHED = 2;
+// Words of the scratch memory that are 0 before and after a launch: the count of shares comes first.
+constexpr u32 ZERO_WORDS = 64;
+
+// Counts shares of finished rows, by a block; the one that brings the last settles every request.
+__device__ void finish_shares(const RowBlock& b, const VerifyBlock& v, Shared& sh, u32 shares) {
+    if (shares == 0) return;
+    // What the block's threads wrote is ordered before the count by the fences and the barrier.
     __threadfence();
-    team.sync();
-    if (team.rank() != 0) return;
+    team_barrier();
     if (thread_id() == 0) {
         __threadfence();
-        sh.is_last = atomicAdd((u32*)b.scratch, 1u) + 1 == (u32)b.rows;
+        sh.is_last = atomicAdd((u32*)b.scratch, shares) + shares == FINISHED * (u32)b.rows;
     }
     team_barrier();
     if (!sh.is_last) return;
     __threadfence();
     for (u64 request = warp_id(); request < v.requests; request += warp_count()) settle(b, v, request);
-    if (thread_id() == 0) *(u32*)b.scratch = 0;
+    if (thread_id() < ZERO_WORDS) ((u32*)b.scratch)[thread_id()] = 0;
+}
+
+// Counts a whole row.
+template <class Team>
+__device__ void finish_row(const RowBlock& b, const VerifyBlock& v, Team& team) {
+    // What the team's threads wrote is ordered before the count by the barrier and the fence.
+    __threadfence();
+    team.sync();
+    finish_shares(b, v, team.sh, team.rank() == 0 ? FINISHED : 0);
 }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Case, assert_same, devices, from_env, generate, oracle};
+use common::{Case, assert_same, devices, from_env, generate, halves, oracle};
 use samedraw::device::{DeviceBuffer, Stream};
 use samedraw::pipeline::{HostResult, HostRun, Index, VerifyMode};
 use std::collections::BTreeMap;
@@ -38,6 +38,21 @@ fn every_output_of_random_steps_is_the_oracles() {
     // The generator is only worth its name while it goes on reaching every corner.
     for (what, count) in met {
         assert!(count as u64 * 4000 >= seen as u64 || seen < 4000, "{what}: only {count} of {seen} rows");
+    }
+}
+
+#[test]
+fn drafts_of_half_the_mass_are_the_oracles() {
+    let devices = devices();
+    for seed in 0..60 {
+        let case = halves::halves(seed);
+        let want = case.expected();
+        for device in &devices {
+            let got = case.run(device, &describe(seed, &case));
+            assert_same(&want, &got, || format!("halves of {} on {}", describe(seed, &case), device.info().platform));
+        }
+        let accepted: i32 = want.accepted.iter().sum();
+        assert!(0 < accepted && (accepted as usize) < case.rows, "seed {seed}: {accepted} of {} drafts", case.rows);
     }
 }
 

@@ -9,6 +9,7 @@ pub mod bulk;
 pub mod case;
 pub mod compare;
 pub mod generate;
+pub mod halves;
 pub mod intervals;
 pub mod oracle;
 pub mod rng;

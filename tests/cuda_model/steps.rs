@@ -1,7 +1,7 @@
 //! Steps of the crate on the model, by the code that drives a GPU: the kernels, clusters and shared memory are those it
 //! chooses, or those that the environment forces (README.md lists the variables).
 
-use crate::common::{Case, assert_same, from_env, generate};
+use crate::common::{Case, assert_same, from_env, generate, halves};
 use crate::on_the_model;
 use samedraw::device::{self, Device};
 use samedraw::step_file::{ResultDocument, StepFile};
@@ -94,14 +94,14 @@ fn random_steps_of_a_whole_vocabulary() {
     on_the_model("steps::random_steps_of_a_whole_vocabulary", &env, || random_steps(12));
 }
 
-/// What a server asks for, by clusters that stay and take row after row: more rows than the model's card holds clusters.
-fn served_steps(rows: usize) {
+/// What a server asks for, with drafts or without.
+fn served_steps(rows: usize, verify: bool) {
     let (rows, first) = (from_env("SAMEDRAW_ROWS", rows as u64) as usize, from_env("SAMEDRAW_SEED", 1));
     let vocab = from_env("SAMEDRAW_VOCAB", 0) as usize;
     let device = gpu();
     let (mut seen, mut seed) = (0, first);
     while seen < rows {
-        let mut case = generate::random_of(seed, false, (vocab > 0).then_some(vocab));
+        let mut case = generate::random_of(seed, verify, (vocab > 0).then_some(vocab));
         seed += 1;
         case.served();
         seen += case.rows;
@@ -111,16 +111,48 @@ fn served_steps(rows: usize) {
     eprintln!("{seen} served rows of seeds {first} to {} on the model", seed - 1);
 }
 
+// By clusters that stay and take row after row: more rows than the model's card holds clusters.
+
 #[test]
 fn served_steps_in_resident_clusters_of_two() {
     let env = [("SAMEDRAW_CUDA_VARIANT", "resident,cluster:2"), ("SAMEDRAW_SEED", "1000")];
-    on_the_model("steps::served_steps_in_resident_clusters_of_two", &env, || served_steps(250));
+    on_the_model("steps::served_steps_in_resident_clusters_of_two", &env, || served_steps(250, false));
 }
 
 #[test]
 fn served_steps_in_resident_clusters_of_eight() {
     let env = [("SAMEDRAW_CUDA_VARIANT", "resident,cluster:8"), ("SAMEDRAW_SEED", "2000")];
-    on_the_model("steps::served_steps_in_resident_clusters_of_eight", &env, || served_steps(60));
+    on_the_model("steps::served_steps_in_resident_clusters_of_eight", &env, || served_steps(60, false));
+}
+
+#[test]
+fn served_drafts() {
+    let env = [("SAMEDRAW_SEED", "3000")];
+    on_the_model("steps::served_drafts", &env, || served_steps(300, true));
+}
+
+/// On every road that a row with a draft can take.
+#[test]
+fn served_drafts_of_half_the_mass() {
+    on_the_model("steps::served_drafts_of_half_the_mass", &[], || {
+        let device = gpu();
+        for seed in 0..9 {
+            let case = halves::halves(seed);
+            assert_same(&case.expected(), &case.run(&device, "halves"), || format!("halves of seed {seed}"));
+        }
+    });
+}
+
+#[test]
+fn served_drafts_in_clusters_of_eight() {
+    let env = [("SAMEDRAW_CUDA_VARIANT", "cluster:8"), ("SAMEDRAW_SEED", "4000")];
+    on_the_model("steps::served_drafts_in_clusters_of_eight", &env, || served_steps(100, true));
+}
+
+#[test]
+fn served_drafts_of_a_whole_vocabulary() {
+    let env = [("SAMEDRAW_VOCAB", "32003"), ("SAMEDRAW_SEED", "4500")];
+    on_the_model("steps::served_drafts_of_a_whole_vocabulary", &env, || served_steps(12, true));
 }
 
 /// Every vector of `tests/data` up to the vocabulary SAMEDRAW_VOCAB, in the order of their names.

@@ -4,6 +4,7 @@ use super::Fault;
 
 const STEPS: &str = "--test cuda_model --features=cuda random_steps_are";
 const SERVED: &str = "--test cuda_model --features=cuda served_steps_in_resident_clusters_of_two";
+const DRAFTS: &str = "--test cuda_model --features=cuda served_drafts";
 const GREEDY: &str = "--test cuda_model --features=cuda greedy_steps";
 
 pub const FAULTS: &[Fault] = &[
@@ -14,7 +15,7 @@ pub const FAULTS: &[Fault] = &[
         find: "u64 masses[COUNT_BINS / 4], order[COUNT_BINS / 4];",
         replace: "u64 order[COUNT_BINS / 4], masses[COUNT_BINS / 4];",
         tests: STEPS,
-        quick: true,
+        quick: false,
     },
     Fault {
         name: "list_before_credit",
@@ -56,10 +57,55 @@ pub const FAULTS: &[Fault] = &[
         name: "count_not_atomic",
         breaks: "of the blocks that finish one knows that it is the last",
         file: "cuda/verify.cuh",
-        find: "sh.is_last = atomicAdd((u32*)b.scratch, 1u) + 1 == (u32)b.rows;",
-        replace: "sh.is_last = ++*(u32*)b.scratch == (u32)b.rows;",
+        find: "sh.is_last = atomicAdd((u32*)b.scratch, shares) + shares == FINISHED * (u32)b.rows;",
+        replace: "sh.is_last = (*(u32*)b.scratch += shares) == FINISHED * (u32)b.rows;",
         tests: STEPS,
         quick: false,
+    },
+    Fault {
+        name: "warp_keeps_the_drafts_mass",
+        breaks: "a rejected draft's mass is out of every sum that the draw is found by",
+        file: "cuda/verdict.cuh",
+        find: "if (thread_id() == 0) sh.scan[(place - copy.first_place) / copy.part] -= mass;",
+        replace: "",
+        tests: DRAFTS,
+        quick: false,
+    },
+    Fault {
+        name: "later_rows_hint",
+        breaks: "only an earlier row's rejection stops a row",
+        file: "cuda/verdict.cuh",
+        find: "| (0xffffffffu - (u32)place.local_step)",
+        replace: "| (u32)place.local_step",
+        tests: DRAFTS,
+        quick: false,
+    },
+    Fault {
+        name: "residual_unscaled",
+        breaks: "a draft's masses are scaled to the row's total",
+        file: "cuda/verdict.cuh",
+        find: "return mass > ceded ? mass - ceded : 0;",
+        replace: "return mass > draft_mass(q) ? mass - draft_mass(q) : 0;",
+        tests: DRAFTS,
+        quick: false,
+    },
+    Fault {
+        name: "kept_masses_lost",
+        breaks: "where a draft leaves nothing, the draw is from the kept masses",
+        file: "cuda/verdict.cuh",
+        find: "if (lane_id() == 0) sh.scan[warp_id()] = warp_mass;",
+        replace: "",
+        tests: DRAFTS,
+        quick: false,
+    },
+    Fault {
+        name: "drawn_but_not_counted",
+        breaks: "the block that draws counts before its row is settled",
+        file: "cuda/verdict.cuh",
+        find: "(mine ? FINISHED / 2 : 0) + (cluster_rank() == 0 ? FINISHED / 2 : 0)",
+        replace: "(cluster_rank() == 0 ? FINISHED : 0)",
+        tests: DRAFTS,
+        quick: true,
     },
     Fault {
         name: "peers_unstarted",
@@ -77,6 +123,6 @@ pub const FAULTS: &[Fault] = &[
         find: "u32 bits = __float_as_uint(__fadd_rn(x, 0.0f));",
         replace: "u32 bits = __float_as_uint(x);",
         tests: STEPS,
-        quick: true,
+        quick: false,
     },
 ];
