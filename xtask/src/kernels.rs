@@ -100,8 +100,13 @@ fn report(nvrtc: &str, archs: &[&str]) -> Result<(), String> {
         "arch", "unit", "kernel", "registers", "shared", "stack", "spills"
     );
     let mut faults = String::new();
-    for arch in archs {
-        for unit in compile(nvrtc, arch, &["--ptxas-options=-v", UNUSED])? {
+    let built: Vec<_> = std::thread::scope(|scope| {
+        let compile = |arch: &'_ str| compile(nvrtc, arch, &["--ptxas-options=-v", UNUSED]);
+        let threads: Vec<_> = archs.iter().map(|arch| scope.spawn(move || compile(arch))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a compilation")).collect()
+    });
+    for (arch, units) in archs.iter().zip(built) {
+        for unit in units? {
             let (used, other) = parse(&unit.log);
             for usage in &used {
                 let Usage { name, registers, shared, stack, spills } = usage;
