@@ -99,8 +99,8 @@ pub unsafe fn mass_end(
     let mass_of = |x: f32| mass(exponent(x, scale.max, scale.scale));
     let (no_indices, none) = (std::ptr::null(), std::ptr::null_mut());
     let (mut low, mut high) = (key(f32::NEG_INFINITY), key(f32::MAX));
-    // Mass ahead of the list; what of the list's has to go.
-    let (mut ahead, tail) = (0, total - limit);
+    // Mass ahead of the list, and the list's own.
+    let (mut ahead, mut own) = (0, total);
     let mut round = 0;
     let mut known = first;
     // SAFETY: the caller's promise; every round leaves at least the value that is looked for.
@@ -113,7 +113,7 @@ pub unsafe fn mass_end(
                 let mut below = 0;
                 let at = values.iter().rposition(|&x| {
                     below += mass_of(x) / SAMPLE as u64 * n as u64;
-                    below >= tail
+                    below >= ahead + own - limit
                 });
                 let at = at.unwrap_or(0);
                 values[if round % 2 == 0 { (at + 2).min(SAMPLE - 1) } else { at.saturating_sub(2) }]
@@ -121,30 +121,31 @@ pub unsafe fn mass_end(
                 halfway(low, high)
             };
             round += 1;
-            let above =
-                (k.compact)(work, no_indices, n, pivot.next_up(), f32::INFINITY, Into { values: spare, indices: none });
-            let mass_above = (k.masses)(spare, above, std::ptr::null(), scale, sums);
-            if ahead + mass_above > limit {
-                std::mem::swap(&mut work, &mut spare);
-                n = above;
+            // What is weighed is the values up to the pivot: a guess leaves few of them, and they stay.
+            let out = Into { values: spare, indices: none };
+            let rest = (k.compact)(work, no_indices, n, f32::NEG_INFINITY, pivot, out);
+            let rest_mass = (k.masses)(spare, rest, std::ptr::null(), scale, sums);
+            let out = Into { values: work, indices: none };
+            if ahead + (own - rest_mass) > limit {
+                n = (k.compact)(work, no_indices, n, pivot.next_up(), f32::INFINITY, out);
+                own -= rest_mass;
                 low = key(pivot) + 1;
                 continue;
             }
+            ahead += own - rest_mass;
+            (n, own) = (rest, rest_mass);
+            std::mem::swap(&mut work, &mut spare);
             let ties = (k.count)(work, n, pivot).1;
-            let each = mass_of(pivot);
-            ahead += mass_above;
-            if ahead + each * ties as u64 > limit {
-                return End { value: pivot, ties: ((limit - ahead) / each + 1).min(ties as u64) as usize };
+            if ties > 0 {
+                let each = mass_of(pivot);
+                if ahead + each * ties as u64 > limit {
+                    return End { value: pivot, ties: ((limit - ahead) / each + 1).min(ties as u64) as usize };
+                }
+                ahead += each * ties as u64;
+                own -= each * ties as u64;
+                let out = Into { values: work, indices: none };
+                n = (k.compact)(work, no_indices, n, f32::NEG_INFINITY, pivot.next_down(), out);
             }
-            ahead += each * ties as u64;
-            n = (k.compact)(
-                work,
-                no_indices,
-                n,
-                f32::NEG_INFINITY,
-                pivot.next_down(),
-                Into { values: work, indices: none },
-            );
             high = key(pivot) - 1;
         }
         let mut end = End { value: f32::INFINITY, ties: 0 };

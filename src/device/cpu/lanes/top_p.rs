@@ -3,13 +3,15 @@
 use super::super::source::{Cut, Source};
 use super::row::{Set, Target, Work};
 use super::select::mass_end;
-use crate::mass::{FLOOR, exponent, mass};
+use crate::mass::{FLOOR, ONE, exponent};
 
 /// Values sampled to guess where top-p ends.
 const SAMPLED: usize = 512;
 /// Bins the sample goes to.
 const BINS_PER_OCTAVE: f32 = 8.0;
 const BINS: usize = 8 * 41 + 1;
+/// 2^(1/8).
+const EIGHTH_OF_AN_OCTAVE: f64 = 1.090_507_732_665_257_7;
 
 // SAFETY of the unsafe blocks below: as in `row`.
 impl Work<'_, '_> {
@@ -68,31 +70,39 @@ impl Work<'_, '_> {
         unsafe { (self.k.masses)(x, len, std::ptr::null(), self.scale, self.s.other_sums.ptr()) }
     }
 
-    /// About how much mass lies how far below the maximum, by a sample of the row.
-    fn sample(&self) -> [f64; BINS] {
-        let mut bins = [0.0; BINS];
-        let step = (self.n / SAMPLED).max(1);
-        for i in (step / 2..self.n).step_by(step) {
+    /// How many of some evenly spaced values lie how far below the maximum.
+    fn sample(&self) -> [u32; BINS] {
+        let mut bins = [0; BINS];
+        for i in (self.step() / 2..self.n).step_by(self.step()) {
             // SAFETY: below n.
             let x = unsafe { self.x.add(i).read_unaligned() };
             let t = exponent(x, self.scale.max, self.scale.scale);
             let bin = (t.max(FLOOR) * -BINS_PER_OCTAVE) as usize;
-            bins[bin.min(BINS - 1)] += mass(t) as f64 * step as f64;
+            bins[bin.min(BINS - 1)] += 1;
         }
         bins
     }
 
+    /// Distance between the values of the sample.
+    fn step(&self) -> usize {
+        (self.n / SAMPLED).max(1)
+    }
+
     /// A value below which a mass of about `tail` lies, if the sample has as much.
-    fn guess(&self, sample: &[f64; BINS], tail: f64) -> Option<f32> {
+    fn guess(&self, sample: &[u32; BINS], tail: f64) -> Option<f32> {
         if tail <= 0.0 {
             return None;
         }
+        // The mass a value of the lowest bin stands for, by the middle of the bin; that of the next is an eighth of an
+        // octave more.
+        let mut each = self.step() as f64 * ONE as f64 * (-(BINS as f64 - 0.5) / f64::from(BINS_PER_OCTAVE)).exp2();
         let mut below = 0.0;
-        for (bin, sum) in sample.iter().enumerate().rev() {
-            below += sum;
+        for (bin, &count) in sample.iter().enumerate().rev() {
+            below += each * f64::from(count);
             if below >= tail {
                 return Some(self.scale.max - (bin + 1) as f32 / BINS_PER_OCTAVE / self.scale.scale);
             }
+            each *= EIGHTH_OF_AN_OCTAVE;
         }
         None
     }
