@@ -130,7 +130,7 @@ impl Array {
             ptr: DevPtr(tensor.data as u64 + tensor.byte_offset),
             dtype: Type::of(tensor.code, tensor.bits, tensor.lanes),
             place: Place { platform, ordinal },
-            writable,
+            writable: writable && !never_changes(object),
             ndim: dimensions(name, ndim)?,
             shape: [0; MOST_DIMENSIONS],
             strides: [1; MOST_DIMENSIONS],
@@ -148,6 +148,14 @@ impl Array {
         }
         Ok(array)
     }
+}
+
+/// Whether the arrays of the object's library never change. jax gives capsules of before version 1, which cannot say so.
+fn never_changes(object: &Bound<'_, PyAny>) -> bool {
+    let module = object.get_type().module();
+    module.is_ok_and(|module| {
+        module.to_string_lossy().split('.').next().is_some_and(|root| matches!(root, "jax" | "jaxlib"))
+    })
 }
 
 fn dimensions(name: &str, ndim: usize) -> PyResult<usize> {
