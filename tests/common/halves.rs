@@ -47,7 +47,7 @@ pub fn halves(seed: u64) -> Case {
             }
         })
         .collect();
-    let mode = if seed / 3 % 2 == 0 { VerifyMode::Rejection } else { VerifyMode::OneHot };
+    let mode = if (seed / 3).is_multiple_of(2) { VerifyMode::Rejection } else { VerifyMode::OneHot };
     let mut drafted = Drafted {
         mode: Some(mode),
         first_rows,

@@ -19,6 +19,7 @@ mod isa;
 mod kernels;
 mod narrow;
 mod parts;
+mod prefix;
 mod row;
 mod scan;
 mod scratch;

@@ -6,7 +6,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "lanes_tie_too_many",
         breaks: "a prefix has exactly its tokens, in lanes too",
-        file: "src/device/cpu/lanes/row.rs",
+        file: "src/device/cpu/lanes/prefix.rs",
         find: "let surplus = (k.nth_equal)(out.values, len, value, ties + 1);",
         replace: "let surplus = (k.nth_equal)(out.values, len, value, ties + 2);",
         tests: "--test cpu_paths",
