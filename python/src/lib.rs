@@ -6,8 +6,8 @@
 //! | `dlpack` | the exchange format |
 //! | `array` | an array of any library: its address, type, shape and place |
 //! | `stream` | the caller's current stream |
-//! | `step` | a step from keyword arguments |
-//! | `classes` | `Device`, `ParamTable`, `Sampler`, `CapturedStep`, `Verify` |
+//! | `step`, `verify` | a step from keyword arguments |
+//! | `classes` | `Device`, `ParamTable`, `Sampler`, `CapturedStep` |
 //! | `errors` | errors as Python's |
 
 mod array;
@@ -16,6 +16,7 @@ mod dlpack;
 mod errors;
 mod step;
 mod stream;
+mod verify;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -85,7 +86,7 @@ fn _samedraw(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<classes::ParamTable>()?;
     module.add_class::<classes::Sampler>()?;
     module.add_class::<classes::CapturedStep>()?;
-    module.add_class::<step::Verify>()?;
+    module.add_class::<verify::Verify>()?;
     module.add_function(wrap_pyfunction!(param_row, module)?)?;
     module.add_function(wrap_pyfunction!(devices, module)?)?;
     module.add_function(wrap_pyfunction!(status_names, module)?)?;

@@ -5,65 +5,9 @@ use crate::errors::{argument, value};
 use crate::stream;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use samedraw::batch::PositionRule;
 use samedraw::device::{DevPtr, RawStream};
-use samedraw::pipeline::{
-    Columns, DType, Dense, Drafts, Filters, Index, KeptIds, Logits, Mask, Outputs, Slots, TopLogprobs, Verify as Core,
-    VerifyMode,
-};
+use samedraw::pipeline::{Columns, DType, Dense, Filters, Index, KeptIds, Logits, Mask, Outputs, Slots, TopLogprobs};
 use samedraw::{Platform, Step};
-
-/// Verification of drafts, for ``Sampler.step(verify=...)``; the step's rows are grouped by request.
-///
-/// mode: "rejection", "one_hot" or "chain"; positions: "strided" or "sequential". Arrays on the sampler's device:
-/// first_rows int32 ``[requests + 1]``, row_to_request and draft_ids int32 or int64 ``[rows]``, accepted int32
-/// ``[requests]`` (written); for rejection draft_logprobs float32 ``[pool, columns]`` with draft_columns int32 alike, where
-/// column is not id, and draft_rows int32 or int64 ``[rows]``; written where given: accept_index int32 ``[requests, longest
-/// request]``, row_accepts int32 ``[rows]``.
-#[pyclass(frozen, module = "samedraw")]
-pub struct Verify {
-    mode: VerifyMode,
-    rule: PositionRule,
-    arrays: Py<PyDict>,
-}
-
-#[pymethods]
-impl Verify {
-    #[new]
-    #[pyo3(signature = (mode, *, positions = "strided", **arrays))]
-    fn new(py: Python<'_>, mode: &str, positions: &str, arrays: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
-        let mode = match mode {
-            "rejection" => VerifyMode::Rejection,
-            "one_hot" => VerifyMode::OneHot,
-            "chain" => VerifyMode::Chain,
-            other => return Err(value(format!("mode = {other:?} is refused: rejection, one_hot or chain"))),
-        };
-        let rule = match positions {
-            "strided" => PositionRule::Strided,
-            "sequential" => PositionRule::Sequential,
-            other => return Err(value(format!("positions = {other:?} is refused: strided or sequential"))),
-        };
-        let arrays = arrays.unwrap_or_else(|| PyDict::new(py));
-        const KNOWN: [&str; 9] = [
-            "first_rows",
-            "row_to_request",
-            "draft_ids",
-            "draft_logprobs",
-            "draft_columns",
-            "draft_rows",
-            "accepted",
-            "accept_index",
-            "row_accepts",
-        ];
-        for key in arrays.keys() {
-            let key: String = key.extract()?;
-            if !KNOWN.contains(&key.as_str()) {
-                return Err(argument(format!("Verify has no argument {key:?}")));
-            }
-        }
-        Ok(Verify { mode, rule, arrays: arrays.unbind() })
-    }
-}
 
 /// The names a step takes beside the logits.
 const NAMES: [&str; 30] = [
@@ -106,10 +50,10 @@ pub struct Arguments<'py> {
     stream: RawStream,
 }
 
-const ANY_INT: &[Type] = &[Type::I32, Type::I64];
-const I32: &[Type] = &[Type::I32];
+pub const ANY_INT: &[Type] = &[Type::I32, Type::I64];
+pub const I32: &[Type] = &[Type::I32];
 const I64: &[Type] = &[Type::I64];
-const F32: &[Type] = &[Type::F32];
+pub const F32: &[Type] = &[Type::F32];
 
 impl<'py> Arguments<'py> {
     /// Sorts the keyword arguments; unknown ones are refused.
@@ -140,7 +84,7 @@ impl<'py> Arguments<'py> {
     }
 
     /// An array, held to its place and its types.
-    fn array(&self, name: &str, object: &Bound<'py, PyAny>, types: &[Type]) -> PyResult<Array> {
+    pub fn array(&self, name: &str, object: &Bound<'py, PyAny>, types: &[Type]) -> PyResult<Array> {
         let array = Array::of(name, object, self.stream.0)?;
         if array.place != self.place {
             return Err(value(format!("{name} is on {}, the sampler on {}", array.place, self.place)));
@@ -153,7 +97,14 @@ impl<'py> Arguments<'py> {
     }
 
     /// One entry for each of `n`, behind each other.
-    fn entries(&self, name: &str, object: &Bound<'py, PyAny>, types: &[Type], n: usize, out: bool) -> PyResult<Array> {
+    pub fn entries(
+        &self,
+        name: &str,
+        object: &Bound<'py, PyAny>,
+        types: &[Type],
+        n: usize,
+        out: bool,
+    ) -> PyResult<Array> {
         let array = self.array(name, object, types)?;
         if array.shape() != [n] {
             return Err(value(format!("{name} has shape {:?}: [{n}] is expected", array.shape())));
@@ -166,7 +117,7 @@ impl<'py> Arguments<'py> {
     }
 
     /// A matrix whose rows lie in one piece each; its width and the distance of its rows. `rows` of `None` is any number.
-    fn matrix(
+    pub fn matrix(
         &self,
         name: &str,
         object: &Bound<'py, PyAny>,
@@ -206,7 +157,7 @@ impl<'py> Arguments<'py> {
     }
 
     fn index(&self, name: &str, n: usize) -> PyResult<Option<Index>> {
-        Ok(self.optional(name, ANY_INT, n)?.map(index))
+        Ok(self.optional(name, ANY_INT, n)?.map(index_of))
     }
 
     fn out(&self, name: &str, types: &[Type], n: usize) -> PyResult<DevPtr> {
@@ -374,7 +325,7 @@ impl<'py> Arguments<'py> {
             _ => return Err(needs("one of column_values and column_ids", "the other, of the same shape")),
         };
         Ok(Outputs {
-            tokens: tokens.map(index),
+            tokens: tokens.map(index_of),
             logprobs: self.out("logprobs", F32, rows)?,
             ranks: self.out("ranks", I32, rows)?,
             kept_counts: self.out("kept_counts", I32, rows)?,
@@ -387,77 +338,9 @@ impl<'py> Arguments<'py> {
             columns,
         })
     }
-
-    fn verify(&self, verify: &Bound<'py, PyAny>, rows: usize) -> PyResult<Core> {
-        let py = verify.py();
-        let verify = verify.cast::<Verify>().map_err(|_| argument("verify is to be a samedraw.Verify"))?.get();
-        let arrays = verify.arrays.bind(py);
-        let get = |name: &str| -> PyResult<Option<Bound<'py, PyAny>>> {
-            Ok(arrays.get_item(name)?.filter(|object| !object.is_none()))
-        };
-        let needed = |name: &str| get(name)?.ok_or_else(|| value(format!("{name} is missing: verification needs it")));
-        let entries = |name: &str, types, n, out| -> PyResult<Option<Array>> {
-            get(name)?.map(|object| self.entries(name, &object, types, n, out)).transpose()
-        };
-        let first_rows = self.array("first_rows", &needed("first_rows")?, I32)?;
-        let requests = first_rows.shape().first().map_or(0, |&n| n.saturating_sub(1));
-        self.entries("first_rows", &needed("first_rows")?, I32, requests + 1, false)?;
-        let drafts = match get("draft_logprobs")? {
-            None => match (get("draft_columns")?, get("draft_rows")?) {
-                (None, None) => None,
-                _ => return Err(value("draft_columns and draft_rows are given without draft_logprobs")),
-            },
-            Some(object) => {
-                let (logprobs, width, stride) = self.matrix("draft_logprobs", &object, F32, None, false)?;
-                let pool_rows = logprobs.shape()[0];
-                let columns = get("draft_columns")?
-                    .map(|object| self.matrix("draft_columns", &object, I32, Some(pool_rows), false))
-                    .transpose()?;
-                if let Some((_, other, apart)) = columns
-                    && (other, apart) != (width, stride)
-                {
-                    return Err(value(format!(
-                        "draft_columns has {other} columns, {apart} apart; draft_logprobs {width}, {stride} apart"
-                    )));
-                }
-                Some(Drafts {
-                    logprobs: logprobs.ptr,
-                    columns: columns.map_or(DevPtr::NULL, |(array, ..)| array.ptr),
-                    stride,
-                    width,
-                    pool_rows,
-                    rows: entries("draft_rows", ANY_INT, rows, false)?.map(index),
-                })
-            }
-        };
-        let accept_index = get("accept_index")?
-            .map(|object| self.matrix("accept_index", &object, I32, Some(requests), true))
-            .transpose()?;
-        if let Some((_, width, stride)) = accept_index
-            && width != stride
-        {
-            return Err(value(format!(
-                "accept_index has stride {stride} between rows: its {width} columns are expected"
-            )));
-        }
-        let all = |name: &str, types, n, out| self.entries(name, &needed(name)?, types, n, out);
-        Ok(Core {
-            mode: verify.mode,
-            requests,
-            first_rows: first_rows.ptr,
-            row_to_request: index(all("row_to_request", ANY_INT, rows, false)?),
-            position_stride: verify.rule.stride(),
-            draft_ids: index(all("draft_ids", ANY_INT, rows, false)?),
-            drafts,
-            accepted: all("accepted", I32, requests, true)?.ptr,
-            accept_index: accept_index.map_or(DevPtr::NULL, |(array, ..)| array.ptr),
-            accept_width: accept_index.map_or(0, |(_, width, _)| width),
-            row_accepts: entries("row_accepts", I32, rows, true)?.map_or(DevPtr::NULL, |array| array.ptr),
-        })
-    }
 }
 
-fn index(array: Array) -> Index {
+pub fn index_of(array: Array) -> Index {
     if array.dtype == Type::I64 { Index::i64(array.ptr) } else { Index::i32(array.ptr) }
 }
 
