@@ -264,7 +264,7 @@ fn tile_bytes(vocab: u64, bytes: u64, cluster: u64) -> u64 {
 pub(super) fn scratch_bytes(card: &Card, kind: StageKind, limits: &Limits) -> usize {
     match kind {
         StageKind::Sample => resident::scratch_bytes(card, limits),
-        // The number of rows that have finished.
+        // How much of the rows has finished, and which requests have had their last token.
         StageKind::Verify => 256,
         _ => 0,
     }
