@@ -105,7 +105,7 @@ pub const FAULTS: &[Fault] = &[
         find: "(mine ? FINISHED / 2 : 0) + (cluster_rank() == 0 ? FINISHED / 2 : 0)",
         replace: "(cluster_rank() == 0 ? FINISHED : 0)",
         tests: DRAFTS,
-        quick: true,
+        quick: false,
     },
     Fault {
         name: "peers_unstarted",
