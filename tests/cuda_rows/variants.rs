@@ -5,9 +5,10 @@ use super::common::arrange::{movable, rows_of, with_rows};
 use super::common::bulk::{self, Bounds};
 use super::common::{Rng, assert_same, generate};
 use super::{Case, cpu, describe, from_env, gpu};
-use samedraw::Device;
 use samedraw::device::cuda::{CudaDevice, Switches};
+use samedraw::device::effective_columns;
 use samedraw::pipeline::{HostResult, HostRun, Variant};
+use samedraw::{Device, Platform};
 use std::sync::Arc;
 
 const VARIANTS: [&str; 18] = [
@@ -34,6 +35,10 @@ const VARIANTS: [&str; 18] = [
 const BATCHES: [usize; 6] = [1, 5, 16, 33, 140, 300];
 /// Most elements of a step made larger.
 const CELLS: usize = 1 << 20;
+const MOST_COLUMNS: usize = match Platform::Cuda.max_force_topk() {
+    Some(limit) => limit,
+    None => usize::MAX,
+};
 
 /// A case and its results on the CPU device.
 struct Known {
@@ -42,21 +47,29 @@ struct Known {
     want: HostResult,
 }
 
-/// Cases of about `rows` rows: small ones that reach every corner, and some with larger vocabularies.
+/// Small cases that reach every corner, and some with larger vocabularies.
+fn case_of(seed: u64) -> Case {
+    let large = Bounds { rows: 12, vocab: 30_000, most: 140_000 };
+    let verify = seed.is_multiple_of(3);
+    let mut case =
+        if seed.is_multiple_of(4) { bulk::batch(seed, verify, &large) } else { generate::random(seed, verify) };
+    if !verify {
+        case = movable(case);
+        case.kept_ids = case.kept_ids.min(5000);
+    }
+    // Where a step asks for more columns than a GPU holds, the rest of it is still worth a run.
+    case.force_topk = case.force_topk.min(MOST_COLUMNS);
+    case
+}
+
+/// Cases of about `rows` rows.
 fn known(rows: usize, first: u64) -> Vec<Known> {
     let (cpu, mut cases, mut seen) = (cpu(), Vec::new(), 0);
-    let large = Bounds { rows: 12, vocab: 30_000, most: 140_000 };
     for seed in first.. {
         if seen >= rows {
             break;
         }
-        let verify = seed.is_multiple_of(3);
-        let mut case =
-            if seed.is_multiple_of(4) { bulk::batch(seed, verify, &large) } else { generate::random(seed, verify) };
-        if !verify {
-            case = movable(case);
-            case.kept_ids = case.kept_ids.min(5000);
-        }
+        let case = case_of(seed);
         let want = case.run(&cpu, &describe(seed, &case));
         seen += case.rows;
         cases.push(Known { seed, case, want });
@@ -130,6 +143,16 @@ fn check(device: &Arc<dyn Device>, name: &str, known: &Known) {
 #[test]
 fn those_checks_hold_on_the_cpu_alone() {
     known(300, 1).iter().for_each(|known| check(&super::common::scalar_cpu(), "scalar", known));
+}
+
+#[test]
+fn every_case_is_within_what_a_gpu_holds() {
+    for seed in 0..1000 {
+        let case = case_of(seed);
+        if let Err(error) = effective_columns(Platform::Cuda, case.force_topk, case.vocab) {
+            panic!("{}: {error}", describe(seed, &case));
+        }
+    }
 }
 
 /// That a device which was told to launch in some way did.
