@@ -1,10 +1,10 @@
 //! An array of any library: its address, type, shape, strides and place.
 //!
-//! Tensors of torch are asked for their attributes, which takes less than a microsecond; everything else comes by DLPack.
-//! Nothing is copied. The array must live until the step has run: while it is an argument of a call it does, and after it
+//! Tensors of torch come by DLPack's table of functions or, from releases without it, by their attributes; everything else
+//! comes by capsules of DLPack. Nothing is copied. The array must live until the step has run: while it is an argument of a call it does, and after it
 //! the libraries' allocators keep memory for work that was enqueued before it was freed.
 
-use crate::dlpack::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Exported};
+use crate::dlpack::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DLTensor, Exchange, Exported};
 use crate::errors::{argument, value};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -102,10 +102,16 @@ impl Array {
 
     /// Describes `object`; `name` is the argument it came as. `stream` is what its library is to make it ready on.
     pub fn of(name: &str, object: &Bound<'_, PyAny>, stream: u64) -> PyResult<Array> {
-        if let Some(torch) = Torch::loaded(object.py())?
-            && (object.get_type().is(&torch.tensor) || object.is_instance(torch.tensor.bind(object.py()))?)
-        {
-            return torch.describe(name, object);
+        if let Some(torch) = Torch::loaded(object.py())? {
+            let described = torch.exchange.as_ref().and_then(|exchange| exchange.tensor(object));
+            if let Some(tensor) = described
+                && let Some(place) = place_of(&tensor)
+            {
+                return Array::of_tensor(name, &tensor, place, true);
+            }
+            if object.is_instance(torch.tensor.bind(object.py()))? {
+                return torch.describe(name, object);
+            }
         }
         let Ok(device) = object.call_method0(intern!(object.py(), "__dlpack_device__")) else {
             let what = object.get_type().name()?.to_string();
@@ -119,19 +125,21 @@ impl Array {
         let tensor = exported.as_ref().and_then(Exported::tensor);
         let (tensor, writable) =
             tensor.ok_or_else(|| value(format!("{name} gives a DLPack capsule of no known kind")))?;
-        let platform = match tensor.device_type {
-            CPU | CUDA_HOST => Platform::Cpu,
-            CUDA | CUDA_MANAGED => Platform::Cuda,
-            other => return Err(value(format!("{name} is on DLPack's device type {other}: cpu or cuda is expected"))),
+        let Some(place) = place_of(tensor) else {
+            let kind = tensor.device_type;
+            return Err(value(format!("{name} is on DLPack's device type {kind}: cpu or cuda is expected")));
         };
-        let ordinal = if platform == Platform::Cpu { 0 } else { tensor.device_id.max(0) as usize };
-        let ndim = usize::try_from(tensor.ndim).unwrap_or(usize::MAX);
+        Array::of_tensor(name, tensor, place, writable && !never_changes(object))
+    }
+
+    fn of_tensor(name: &str, tensor: &DLTensor, place: Place, writable: bool) -> PyResult<Array> {
+        let ndim = dimensions(name, usize::try_from(tensor.ndim).unwrap_or(usize::MAX))?;
         let mut array = Array {
             ptr: DevPtr(tensor.data as u64 + tensor.byte_offset),
             dtype: Type::of(tensor.code, tensor.bits, tensor.lanes),
-            place: Place { platform, ordinal },
-            writable: writable && !never_changes(object),
-            ndim: dimensions(name, ndim)?,
+            place,
+            writable,
+            ndim,
             shape: [0; MOST_DIMENSIONS],
             strides: [1; MOST_DIMENSIONS],
         };
@@ -147,6 +155,14 @@ impl Array {
             }
         }
         Ok(array)
+    }
+}
+
+fn place_of(tensor: &DLTensor) -> Option<Place> {
+    match tensor.device_type {
+        CPU | CUDA_HOST => Some(Place { platform: Platform::Cpu, ordinal: 0 }),
+        CUDA | CUDA_MANAGED => Some(Place { platform: Platform::Cuda, ordinal: tensor.device_id.max(0) as usize }),
+        _ => None,
     }
 }
 
@@ -168,9 +184,11 @@ fn dimensions(name: &str, ndim: usize) -> PyResult<usize> {
 /// What of torch is looked up once.
 pub struct Torch {
     tensor: Py<PyType>,
+    /// From 2.10 on.
+    exchange: Option<Exchange>,
     /// Each type with its name here.
     dtypes: Vec<(Py<PyAny>, Type)>,
-    /// `(device index) -> raw stream`, where torch has it.
+    /// `(device index) -> raw stream`; absent from a torch that was built without CUDA.
     pub raw_stream: Option<Py<PyAny>>,
     pub module: Py<PyModule>,
 }
@@ -205,7 +223,8 @@ impl Torch {
         let raw_stream =
             module.getattr("_C").and_then(|c| c.getattr("_cuda_getCurrentRawStream")).ok().map(Bound::unbind);
         let module = module.cast_into::<PyModule>()?.unbind();
-        let torch = Torch { tensor: tensor.cast_into::<PyType>()?.unbind(), dtypes, raw_stream, module };
+        let exchange = Exchange::of(&tensor);
+        let torch = Torch { tensor: tensor.cast_into::<PyType>()?.unbind(), exchange, dtypes, raw_stream, module };
         Ok(Some(TORCH.get_or_init(py, || torch)))
     }
 

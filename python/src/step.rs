@@ -4,51 +4,45 @@ use crate::array::{Array, Place, Type};
 use crate::errors::{argument, value};
 use crate::stream;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 use samedraw::device::{DevPtr, RawStream};
 use samedraw::pipeline::{Columns, DType, Dense, Filters, Index, KeptIds, Logits, Mask, Outputs, Slots, TopLogprobs};
 use samedraw::{Platform, Step};
 
-/// The names a step takes beside the logits.
-const NAMES: [&str; 30] = [
-    "stream",
-    "rows",
-    "vocab",
-    "positions",
-    "slots",
-    "params",
-    "gather",
-    "mask",
-    "mask_index",
-    "golden",
-    "position_offsets",
-    "draft_step",
-    "force_topk",
-    "filters",
-    "verify",
-    "tokens",
-    "logprobs",
-    "ranks",
-    "kept_counts",
-    "status",
-    "raw_logprobs",
-    "sum_smaller_probs",
-    "top_ids",
-    "top_logprobs",
-    "top_counts",
-    "dense",
-    "dense_ids",
-    "kept_ids",
-    "column_values",
-    "column_ids",
-];
+/// A field for each argument, so that a call looks at none that it was not given.
+macro_rules! given {
+    ($($name:ident)+) => {
+        #[derive(Default)]
+        struct Given<'py> {
+            $($name: Option<Bound<'py, PyAny>>,)+
+        }
 
-/// The arguments of one call, by their place in [`NAMES`].
+        impl<'py> Given<'py> {
+            fn of(&mut self, name: &str) -> Option<&mut Option<Bound<'py, PyAny>>> {
+                match name {
+                    $(stringify!($name) => Some(&mut self.$name),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+// What a step takes beside the logits.
+given! {
+    stream rows vocab positions slots params gather mask mask_index golden position_offsets draft_step force_topk filters
+    verify tokens logprobs ranks kept_counts status raw_logprobs sum_smaller_probs top_ids top_logprobs top_counts dense
+    dense_ids kept_ids column_values column_ids
+}
+
+/// The arguments of one call.
 pub struct Arguments<'py> {
-    given: [Option<Bound<'py, PyAny>>; NAMES.len()],
+    given: Given<'py>,
     place: Place,
     stream: RawStream,
 }
+
+type Object<'py> = Option<Bound<'py, PyAny>>;
 
 pub const ANY_INT: &[Type] = &[Type::I32, Type::I64];
 pub const I32: &[Type] = &[Type::I32];
@@ -58,29 +52,21 @@ pub const F32: &[Type] = &[Type::F32];
 impl<'py> Arguments<'py> {
     /// Sorts the keyword arguments; unknown ones are refused.
     pub fn new(py: Python<'py>, keywords: Option<&Bound<'py, PyDict>>, place: Place) -> PyResult<Self> {
-        let mut given = [const { None }; NAMES.len()];
+        let mut given = Given::default();
         for (key, object) in keywords.into_iter().flatten() {
-            let key: &Bound<'py, pyo3::types::PyString> = key.cast()?;
+            let key: &Bound<'py, PyString> = key.cast()?;
             let key = key.to_cow()?;
-            let Some(n) = NAMES.iter().position(|name| *name == key) else {
+            let Some(argument_of) = given.of(&key) else {
                 return Err(argument(format!("a step has no argument {key:?}")));
             };
-            given[n] = (!object.is_none()).then_some(object);
+            *argument_of = (!object.is_none()).then_some(object);
         }
-        let stream = stream::current(py, given[0].as_ref(), place)?;
+        let stream = stream::current(py, given.stream.as_ref(), place)?;
         Ok(Arguments { given, place, stream })
     }
 
     pub fn stream(&self) -> RawStream {
         self.stream
-    }
-
-    fn get(&self, name: &str) -> Option<&Bound<'py, PyAny>> {
-        NAMES.iter().position(|known| *known == name).and_then(|n| self.given[n].as_ref())
-    }
-
-    fn number(&self, name: &str) -> PyResult<Option<usize>> {
-        self.get(name).map(|number| number.extract()).transpose()
     }
 
     /// An array, held to its place and its types.
@@ -148,41 +134,40 @@ impl<'py> Arguments<'py> {
         Ok((array, width, stride))
     }
 
-    fn optional(&self, name: &str, types: &[Type], n: usize) -> PyResult<Option<Array>> {
-        self.get(name).map(|object| self.entries(name, object, types, n, false)).transpose()
+    fn pointer(&self, name: &str, object: &Object<'py>, types: &[Type], n: usize) -> PyResult<DevPtr> {
+        let Some(object) = object else { return Ok(DevPtr::NULL) };
+        Ok(self.entries(name, object, types, n, false)?.ptr)
     }
 
-    fn pointer(&self, name: &str, types: &[Type], n: usize) -> PyResult<DevPtr> {
-        Ok(self.optional(name, types, n)?.map_or(DevPtr::NULL, |array| array.ptr))
+    fn index(&self, name: &str, object: &Object<'py>, n: usize) -> PyResult<Option<Index>> {
+        let Some(object) = object else { return Ok(None) };
+        Ok(Some(index_of(self.entries(name, object, ANY_INT, n, false)?)))
     }
 
-    fn index(&self, name: &str, n: usize) -> PyResult<Option<Index>> {
-        Ok(self.optional(name, ANY_INT, n)?.map(index_of))
-    }
-
-    fn out(&self, name: &str, types: &[Type], n: usize) -> PyResult<DevPtr> {
-        let array = self.get(name).map(|object| self.entries(name, object, types, n, true)).transpose()?;
-        Ok(array.map_or(DevPtr::NULL, |array| array.ptr))
+    fn out(&self, name: &str, object: &Object<'py>, types: &[Type], n: usize) -> PyResult<DevPtr> {
+        let Some(object) = object else { return Ok(DevPtr::NULL) };
+        Ok(self.entries(name, object, types, n, true)?.ptr)
     }
 
     /// The step these arguments describe.
     pub fn step(&self, logits: &Bound<'py, PyAny>) -> PyResult<Step> {
+        let given = &self.given;
         let logits = self.logits(logits)?;
         let (rows, vocab) = (self.rows(&logits)?, logits.vocab);
-        let verify = self.get("verify").map(|verify| self.verify(verify, rows)).transpose()?;
+        let verify = given.verify.as_ref().map(|verify| self.verify(verify, rows)).transpose()?;
         let entries = verify.as_ref().map_or(rows, |verify| verify.requests);
         Ok(Step {
             logits,
             rows,
-            gather: self.index("gather", rows)?,
-            force_topk: self.number("force_topk")?.unwrap_or(0),
+            gather: self.index("gather", &given.gather, rows)?,
+            force_topk: number(&given.force_topk)?.unwrap_or(0),
             mask: self.mask(rows)?,
-            row_to_slot: self.index("slots", rows)?,
+            row_to_slot: self.index("slots", &given.slots, rows)?,
             slots: self.params()?,
-            positions: self.pointer("positions", I64, entries)?,
-            position_offsets: self.pointer("position_offsets", I32, entries)?,
-            draft_step: self.get("draft_step").map(|number| number.extract()).transpose()?,
-            golden: self.index("golden", rows)?,
+            positions: self.pointer("positions", &given.positions, I64, entries)?,
+            position_offsets: self.pointer("position_offsets", &given.position_offsets, I32, entries)?,
+            draft_step: given.draft_step.as_ref().map(|number| number.extract()).transpose()?,
+            golden: self.index("golden", &given.golden, rows)?,
             filters: self.filters()?,
             verify,
             outputs: self.outputs(rows, vocab)?,
@@ -206,7 +191,7 @@ impl<'py> Arguments<'py> {
         if columns > 1 && array.stride(last) != 1 {
             return Err(value(format!("logits have stride {} between tokens: 1 is expected", array.stride(last))));
         }
-        let vocab = self.number("vocab")?.unwrap_or(columns);
+        let vocab = number(&self.given.vocab)?.unwrap_or(columns);
         if vocab > columns {
             return Err(value(format!("vocab = {vocab} is refused: the logits have {columns} columns")));
         }
@@ -219,11 +204,11 @@ impl<'py> Arguments<'py> {
 
     /// Rows of the step: said, or as many as there are slots, gather indices, or rows of logits.
     fn rows(&self, logits: &Logits) -> PyResult<usize> {
-        if let Some(rows) = self.number("rows")? {
+        if let Some(rows) = number(&self.given.rows)? {
             return Ok(rows);
         }
-        for name in ["slots", "gather"] {
-            if let Some(object) = self.get(name) {
+        for (name, object) in [("slots", &self.given.slots), ("gather", &self.given.gather)] {
+            if let Some(object) = object {
                 return Ok(Array::of(name, object, self.stream.0)?.shape().first().copied().unwrap_or(0));
             }
         }
@@ -231,18 +216,23 @@ impl<'py> Arguments<'py> {
     }
 
     fn mask(&self, rows: usize) -> PyResult<Option<Mask>> {
-        let Some(object) = self.get("mask") else {
-            return match self.get("mask_index") {
+        let Some(object) = &self.given.mask else {
+            return match &self.given.mask_index {
                 Some(_) => Err(value("mask_index is given without a mask")),
                 None => Ok(None),
             };
         };
         let (array, _, stride) = self.matrix("mask", object, &[Type::I32, Type::U32], None, false)?;
-        Ok(Some(Mask { ptr: array.ptr, rows: array.shape()[0], stride, index: self.index("mask_index", rows)? }))
+        Ok(Some(Mask {
+            ptr: array.ptr,
+            rows: array.shape()[0],
+            stride,
+            index: self.index("mask_index", &self.given.mask_index, rows)?,
+        }))
     }
 
     fn params(&self) -> PyResult<Option<Slots>> {
-        let Some(object) = self.get("params") else { return Ok(None) };
+        let Some(object) = &self.given.params else { return Ok(None) };
         let (array, width, stride) = self.matrix("params", object, &[Type::I64, Type::U64], None, false)?;
         if (width, stride) != (8, 8) {
             let shape = array.shape();
@@ -254,11 +244,11 @@ impl<'py> Arguments<'py> {
     }
 
     fn filters(&self) -> PyResult<Option<Filters>> {
-        let Some(object) = self.get("filters") else { return Ok(None) };
+        let Some(object) = &self.given.filters else { return Ok(None) };
         let mut filters = Filters::NONE;
         for name in object.try_iter()? {
-            let name: String = name?.extract()?;
-            match name.as_str() {
+            let name = name?;
+            match &*name.cast::<PyString>()?.to_cow()? {
                 "top_k" => filters.top_k = true,
                 "top_p" => filters.top_p = true,
                 "min_p" => filters.min_p = true,
@@ -270,10 +260,13 @@ impl<'py> Arguments<'py> {
     }
 
     fn outputs(&self, rows: usize, vocab: usize) -> PyResult<Outputs> {
-        let tokens =
-            self.get("tokens").map(|object| self.entries("tokens", object, ANY_INT, rows, true)).transpose()?;
-        let list = |name: &str, types: &[Type]| -> PyResult<Option<(DevPtr, usize)>> {
-            let Some(object) = self.get(name) else { return Ok(None) };
+        let given = &self.given;
+        let tokens = match &given.tokens {
+            Some(object) => Some(index_of(self.entries("tokens", object, ANY_INT, rows, true)?)),
+            None => None,
+        };
+        let list = |name: &str, object: &Object<'py>, types: &[Type]| -> PyResult<Option<(DevPtr, usize)>> {
+            let Some(object) = object else { return Ok(None) };
             let (array, width, stride) = self.matrix(name, object, types, Some(rows), true)?;
             if width != stride {
                 return Err(value(format!(
@@ -283,22 +276,25 @@ impl<'py> Arguments<'py> {
             Ok(Some((array.ptr, width)))
         };
         let needs = |what: &str, of: &str| value(format!("{what} is given without {of}"));
-        let top = match (list("top_ids", I32)?, list("top_logprobs", F32)?) {
-            (None, None) if self.get("top_counts").is_some() => return Err(needs("top_counts", "top_ids")),
+        let top = match (list("top_ids", &given.top_ids, I32)?, list("top_logprobs", &given.top_logprobs, F32)?) {
+            (None, None) if given.top_counts.is_some() => return Err(needs("top_counts", "top_ids")),
             (None, None) => None,
-            (Some((ids, width)), Some((logprobs, other))) if width == other => {
-                Some(TopLogprobs { width, ids, logprobs, counts: self.out("top_counts", I32, rows)? })
-            }
+            (Some((ids, width)), Some((logprobs, other))) if width == other => Some(TopLogprobs {
+                width,
+                ids,
+                logprobs,
+                counts: self.out("top_counts", &given.top_counts, I32, rows)?,
+            }),
             (Some((_, width)), Some((_, other))) => {
                 return Err(value(format!("top_logprobs has {other} columns, top_ids {width}")));
             }
             (None, _) => return Err(needs("top_logprobs", "top_ids")),
             (_, None) => return Err(needs("top_ids", "top_logprobs")),
         };
-        let wide = |name: &str, types: &[Type]| {
-            self.get(name).map(|object| self.matrix(name, object, types, Some(rows), true)).transpose()
+        let wide = |name: &str, object: &Object<'py>, types: &[Type]| {
+            object.as_ref().map(|object| self.matrix(name, object, types, Some(rows), true)).transpose()
         };
-        let dense = match (wide("dense", F32)?, wide("dense_ids", I32)?) {
+        let dense = match (wide("dense", &given.dense, F32)?, wide("dense_ids", &given.dense_ids, I32)?) {
             (None, None) => None,
             (None, Some(_)) => return Err(needs("dense_ids", "dense")),
             (Some((dense, _, stride)), ids) => {
@@ -311,33 +307,38 @@ impl<'py> Arguments<'py> {
                 Some(Dense { logprobs: dense.ptr, ids, stride })
             }
         };
-        let columns = match (list("column_values", F32)?, list("column_ids", I32)?) {
-            (None, None) => None,
-            (Some((values, width)), Some((ids, other))) if width == other => {
-                let columns = self.number("force_topk")?.unwrap_or(0).min(vocab);
-                if width != columns {
-                    return Err(value(format!(
-                        "column_values has {width} columns: min(force_topk, V) = {columns} is expected"
-                    )));
+        let columns =
+            match (list("column_values", &given.column_values, F32)?, list("column_ids", &given.column_ids, I32)?) {
+                (None, None) => None,
+                (Some((values, width)), Some((ids, other))) if width == other => {
+                    let columns = number(&self.given.force_topk)?.unwrap_or(0).min(vocab);
+                    if width != columns {
+                        return Err(value(format!(
+                            "column_values has {width} columns: min(force_topk, V) = {columns} is expected"
+                        )));
+                    }
+                    Some(Columns { values, ids })
                 }
-                Some(Columns { values, ids })
-            }
-            _ => return Err(needs("one of column_values and column_ids", "the other, of the same shape")),
-        };
+                _ => return Err(needs("one of column_values and column_ids", "the other, of the same shape")),
+            };
         Ok(Outputs {
-            tokens: tokens.map(index_of),
-            logprobs: self.out("logprobs", F32, rows)?,
-            ranks: self.out("ranks", I32, rows)?,
-            kept_counts: self.out("kept_counts", I32, rows)?,
-            status: self.out("status", I32, rows)?,
-            raw_logprobs: self.out("raw_logprobs", F32, rows)?,
-            sum_smaller_probs: self.out("sum_smaller_probs", F32, rows)?,
+            tokens,
+            logprobs: self.out("logprobs", &given.logprobs, F32, rows)?,
+            ranks: self.out("ranks", &given.ranks, I32, rows)?,
+            kept_counts: self.out("kept_counts", &given.kept_counts, I32, rows)?,
+            status: self.out("status", &given.status, I32, rows)?,
+            raw_logprobs: self.out("raw_logprobs", &given.raw_logprobs, F32, rows)?,
+            sum_smaller_probs: self.out("sum_smaller_probs", &given.sum_smaller_probs, F32, rows)?,
             top,
             dense,
-            kept_ids: list("kept_ids", I32)?.map(|(ids, width)| KeptIds { ids, width }),
+            kept_ids: list("kept_ids", &given.kept_ids, I32)?.map(|(ids, width)| KeptIds { ids, width }),
             columns,
         })
     }
+}
+
+fn number(given: &Object<'_>) -> PyResult<Option<usize>> {
+    given.as_ref().map(|number| number.extract()).transpose()
 }
 
 pub fn index_of(array: Array) -> Index {
