@@ -26,17 +26,17 @@ def device(name):
 
 def _capturing(name):
     torch = sys.modules.get("torch")
-    return name.startswith("cuda") and torch is not None and torch.cuda.is_current_stream_capturing()
+    return torch is not None and name.startswith("cuda") and torch.cuda.is_current_stream_capturing()
 
 
 def _rounded(n):
-    return 1 << max(n - 1, 0).bit_length()
+    return 1 << (n - 1).bit_length() if n > 0 else 1
 
 
 def sampler(name, stream, rows, vocab, force_topk=0, verify=False):
-    """A sampler on the device `name` for calls on `stream` of up to these sizes."""
+    """A sampler on the device `name` for calls on `stream`, 0 on the CPU, of up to these sizes."""
     size = (_rounded(rows), vocab, min(_rounded(force_topk), vocab) if force_topk else 0, verify)
-    if _capturing(name):
+    if name != "cpu" and _capturing(name):
         found = _samplers.get((name, "captured", *size))
         if found is None:
             raise RuntimeError(
@@ -44,15 +44,18 @@ def sampler(name, stream, rows, vocab, force_topk=0, verify=False):
                 f"{rows} rows of {vocab} tokens"
             )
         return found
-    key = (name, stream if name != "cpu" else 0, *size)
+    key = (name, stream, *size)
     found = _samplers.get(key)
-    if found is not None:
-        return found
+    return _made(key) if found is None else found
+
+
+def _made(key):
+    name, _, *size = key
     opened = device(name)
     with _lock:
-        for key in (key,) if name == "cpu" else (key, (name, "captured", *size)):
-            if key not in _samplers:
+        for each in (key,) if name == "cpu" else (key, (name, "captured", *size)):
+            if each not in _samplers:
                 rows, vocab, force_topk, verify = size
                 made = Sampler(opened, rows, vocab, table=_tables[name], force_topk=force_topk, verify=verify)
-                _samplers[key] = made
-        return _samplers[(name, stream if name != "cpu" else 0, *size)]
+                _samplers[each] = made
+        return _samplers[key]

@@ -57,11 +57,14 @@ class _Numpy:
 
     name = "cpu"
 
-    def __init__(self, logits):
-        self.stream = 0
+    def stream(self):
+        return 0
 
-    def empty(self, shape, dtype):
-        return np.empty(shape, dtype=dtype)
+    def empty(self, n, dtype):
+        return np.empty(n, dtype=dtype)
+
+    def full(self, n, value, dtype):
+        return np.full(n, value, dtype=dtype)
 
     def array(self, values, dtype):
         return np.ascontiguousarray(values, dtype=dtype)
@@ -71,42 +74,55 @@ class _Numpy:
 
 
 class _Torch:
-    """Tensors, on the device of the logits."""
+    """Tensors, on a device."""
 
-    def __init__(self, logits):
+    def __init__(self, device):
         import torch
 
-        self.torch = torch
-        device = logits.device
-        index = device.index if device.index is not None else 0
-        self.device = device
+        index = device.index or 0
+        self.torch, self.device, self.text = torch, device, str(device)
         self.name = "cpu" if device.type == "cpu" else f"{'ascend' if device.type == 'npu' else device.type}:{index}"
-        self.stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+        self.dtypes = {"int64": torch.int64, "float32": torch.float32}
+        self.stream = lambda: 0
+        if device.type == "cuda":
+            # The handle alone, where a stream object would take longer than all else here.
+            self.stream = functools.partial(torch._C._cuda_getCurrentRawStream, index)
+        elif device.type == "npu":
+            self.stream = lambda: torch.npu.current_stream(device).npu_stream
 
-    def empty(self, shape, dtype):
-        return self.torch.empty(shape, dtype=getattr(self.torch, dtype), device=self.device)
+    def empty(self, n, dtype):
+        return self.torch.empty(n, dtype=self.dtypes[dtype], device=self.device)
+
+    def full(self, n, value, dtype):
+        # On a GPU a kernel, where a copy of a list would wait.
+        return self.torch.full((n,), value, dtype=self.dtypes[dtype], device=self.device)
 
     def array(self, values, dtype):
-        return self.torch.as_tensor(values, dtype=getattr(self.torch, dtype), device=self.device).contiguous()
+        return self.torch.as_tensor(values, dtype=self.dtypes[dtype], device=self.device).contiguous()
 
     def rows(self, rows, params):
         if all(isinstance(value, (int, float, str)) for value in params.values()):
-            return _shared_rows(str(self.device), rows, **params)
+            return _shared_rows(self.text, rows, **params)
         return self.torch.from_numpy(param_rows(rows, **params)).to(self.device)
 
 
 class _Cupy:
-    """Arrays of cupy."""
+    """Arrays of cupy, on a device."""
 
-    def __init__(self, logits):
+    def __init__(self, device):
         import cupy
 
         self.cupy = cupy
-        self.name = f"cuda:{logits.device.id}"
-        self.stream = cupy.cuda.get_current_stream().ptr
+        self.name = f"cuda:{device}"
 
-    def empty(self, shape, dtype):
-        return self.cupy.empty(shape, dtype=dtype)
+    def stream(self):
+        return self.cupy.cuda.get_current_stream().ptr
+
+    def empty(self, n, dtype):
+        return self.cupy.empty(n, dtype=dtype)
+
+    def full(self, n, value, dtype):
+        return self.cupy.full(n, value, dtype=dtype)
 
     def array(self, values, dtype):
         return self.cupy.ascontiguousarray(self.cupy.asarray(values, dtype=dtype))
@@ -115,14 +131,19 @@ class _Cupy:
         return self.cupy.asarray(param_rows(rows, **params))
 
 
+_numpy = _Numpy()
+of_torch = functools.lru_cache(maxsize=None)(_Torch)
+_of_cupy = functools.lru_cache(maxsize=None)(_Cupy)
+
+
 def library_of(logits):
     """How arrays like ``logits`` are made: torch's and cupy's by their own library, others in host memory."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(logits, torch.Tensor):
-        return _Torch(logits)
+        return of_torch(logits.device)
     if type(logits).__module__.partition(".")[0] == "cupy":
-        return _Cupy(logits)
-    return _Numpy(logits)
+        return _of_cupy(logits.device.id)
+    return _numpy
 
 
 def sample(
@@ -176,8 +197,9 @@ def sample(
         For a parameter out of range, an array on another device, of another type, shape or stride: by name.
     """
     library = library_of(logits)
-    flat = len(logits.shape) == 1
-    rows = 1 if flat else logits.shape[0]
+    shape = logits.shape
+    flat = len(shape) == 1
+    rows = 1 if flat else shape[0]
     if rows == 0:
         raise ValueError("logits have no row")
     if params is None:
@@ -192,14 +214,17 @@ def sample(
                 "filter_order": filter_order,
             },
         )
-    if np.ndim(position) == 0 and not hasattr(position, "__dlpack__"):
-        position = [position] * rows
-    tokens = library.empty((rows,), "int64")
-    out = library.empty((rows,), "float32") if logprobs else None
-    sampler = _pool.sampler(library.name, library.stream, rows, logits.shape[-1], force_topk)
-    sampler.step(
+    if hasattr(position, "__dlpack__") or np.ndim(position) > 0:
+        positions = library.array(position, "int64")
+    else:
+        positions = library.full(rows, position, "int64")
+    tokens = library.empty(rows, "int64")
+    out = library.empty(rows, "float32") if logprobs else None
+    stream = library.stream()
+    _pool.sampler(library.name, stream, rows, shape[-1], force_topk).step(
         logits,
-        positions=library.array(position, "int64"),
+        stream=stream,
+        positions=positions,
         params=params,
         mask=mask,
         force_topk=force_topk,

@@ -4,9 +4,11 @@
 GPUs, on torch's current stream, without a copy to the host or a wait. Under ``torch.cuda.graph`` every replay reads logits,
 parameters and positions anew: adding to the tensor of positions between replays gives fresh draws. Call once with the
 same sizes before capturing. Captured calls of one size share a workspace: their replays are ordered by the stream they
-run on; do not replay two of them at once on two streams.
+run on; do not replay two of them at once on two streams. There is no backward; a call costs the host least in
+``torch.inference_mode``, where torch does not prepare for one.
 """
 
+import functools
 import math
 from typing import Optional, Tuple
 
@@ -14,23 +16,47 @@ import torch
 
 from . import _pool
 from ._samedraw import Verify
+from ._sample import of_torch
 
 _LOWEST = 1e-5
 _LOG2_E = 1.4426950408889634
 _TWO_OVER_LN2 = 2.0 / math.log(2.0)
 _SQRT2 = 1.4142135623730951
-_FILTERS = ("top_k", "top_p", "min_p")
 
 
-def _device_name(device):
-    kind = "ascend" if device.type == "npu" else device.type
-    return "cpu" if kind == "cpu" else f"{kind}:{device.index if device.index is not None else 0}"
+# Not `torch.library.custom_op`: what it puts around an operator takes longer than the operator.
+_library = torch.library.Library("samedraw", "DEF")
+
+
+def _no_gradient(context, *gradients):
+    raise RuntimeError("samedraw: there is no backward through a draw; detach the logits")
+
+
+def _operator(function):
+    """``torch.ops.samedraw`` gets an operator of the function's name, arguments and results; what is returned calls it."""
+    name = function.__name__
+    schema = torch.library.infer_schema(function, mutates_args=())
+    _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _library.impl(name, function, "CompositeExplicitAutograd")
+    # Without it torch would only warn, and go on without a gradient. In inference mode it is not even asked.
+    torch.library.register_autograd(f"samedraw::{name}", _no_gradient, lib=_library)
+    operator = getattr(torch.ops.samedraw, name).default
+
+    @functools.wraps(function)
+    def call(*arguments, **keywords):
+        return operator(*arguments, **keywords)
+
+    return call
+
+
+def _fake(name):
+    """Says what the operator returns, without its values."""
+    return torch.library.register_fake(f"samedraw::{name}", lib=_library)
 
 
 def _sampler(logits, rows, force_topk=0, verify=False):
-    device = logits.device
-    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-    return _pool.sampler(_device_name(device), stream, rows, logits.size(-1), force_topk, verify)
+    there = of_torch(logits.device)
+    return _pool.sampler(there.name, there.stream(), rows, logits.size(-1), force_topk, verify)
 
 
 def _log2(x):
@@ -57,7 +83,7 @@ def _bits(x):
     return x.view(torch.int32).long() & 0xFFFFFFFF
 
 
-@torch.library.custom_op("samedraw::param_rows", mutates_args=())
+@_operator
 def param_rows(
     temperature: torch.Tensor,
     top_p: torch.Tensor,
@@ -107,17 +133,17 @@ def param_rows(
     return torch.where(valid[:, None], rows, torch.zeros_like(rows))
 
 
-@param_rows.register_fake
+@_fake("param_rows")
 def _(temperature, top_p, top_k, min_p, seed, top_k_first):
     return seed.new_empty((seed.size(0), 8), dtype=torch.int64)
 
 
 def _filters(names):
-    """The names in a text such as "top_k,top_p"; "any" is any."""
-    return _FILTERS if names == "any" else tuple(name for name in names.split(",") if name)
+    """The names in a text such as "top_k,top_p"; None is any."""
+    return None if names == "any" else tuple(name for name in names.split(",") if name)
 
 
-@torch.library.custom_op("samedraw::sample", mutates_args=())
+@_operator
 def sample(
     logits: torch.Tensor,
     params: torch.Tensor,
@@ -150,8 +176,12 @@ def sample(
         Tokens and their float32 logprobs, ``[rows]``.
     """
     rows = positions.size(0)
-    tokens = torch.full((rows,), -1, dtype=dtype, device=logits.device)
-    logprobs = torch.full((rows,), -math.inf, dtype=torch.float32, device=logits.device)
+    tokens = torch.empty(rows, dtype=dtype, device=logits.device)
+    logprobs = torch.empty(rows, dtype=torch.float32, device=logits.device)
+    if slots is not None:
+        # Padding is not written.
+        tokens.fill_(-1)
+        logprobs.fill_(-math.inf)
     _sampler(logits, rows, force_topk).step(
         logits,
         rows=rows,
@@ -168,13 +198,13 @@ def sample(
     return tokens, logprobs
 
 
-@sample.register_fake
+@_fake("sample")
 def _(logits, params, positions, slots=None, gather=None, mask=None, force_topk=0, filters="any", dtype=torch.int64):
     rows = positions.size(0)
     return logits.new_empty((rows,), dtype=dtype), logits.new_empty((rows,), dtype=torch.float32)
 
 
-@torch.library.custom_op("samedraw::dense_logprobs", mutates_args=())
+@_operator
 def dense_logprobs(logits: torch.Tensor, params: torch.Tensor, filters: str = "any") -> torch.Tensor:
     """The logprob of every token under the filtered distribution, float32 ``[rows, vocab]``; -inf where it is not kept."""
     rows = logits.size(0)
@@ -184,12 +214,12 @@ def dense_logprobs(logits: torch.Tensor, params: torch.Tensor, filters: str = "a
     return dense
 
 
-@dense_logprobs.register_fake
+@_fake("dense_logprobs")
 def _(logits, params, filters="any"):
     return logits.new_empty(logits.shape, dtype=torch.float32)
 
 
-@torch.library.custom_op("samedraw::verify", mutates_args=())
+@_operator
 def verify(
     logits: torch.Tensor,
     params: torch.Tensor,
@@ -256,7 +286,7 @@ def verify(
     return tokens, accepted, accepts[:, :-1].contiguous()
 
 
-@verify.register_fake
+@_fake("verify")
 def _(logits, params, positions, draft_ids, draft_logprobs, chain, filters="any"):
     requests, each = logits.size(0), logits.size(1)
     int32 = {"dtype": torch.int32}

@@ -137,6 +137,16 @@ def test_operators_keep_torchs_rules():
     torch.library.opcheck(OPS.verify.default, verified)
 
 
+def test_there_is_no_gradient():
+    logits, params, positions = arguments()
+    _, logprobs = OPS.sample(logits.requires_grad_(), params, positions)
+    with pytest.raises(RuntimeError, match="no backward through a draw"):
+        logprobs.sum().backward()
+    # Which is asked of no tensor but by the operators.
+    tokens = torch.zeros(4, dtype=torch.int64)
+    samedraw.Sampler(samedraw.Device("cpu"), 4, 64).step(logits, params=params, positions=positions, tokens=tokens)
+
+
 def test_padding_rows_draw_nothing():
     logits, params, positions = arguments()
     alone, _ = OPS.sample(logits, params, positions)
