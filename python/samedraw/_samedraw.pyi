@@ -6,8 +6,8 @@ from typing import Any, List, Literal, Optional, Sequence, Tuple, Union
 Array = Any
 """A tensor of torch, or an object with ``__dlpack__``, on the sampler's device; read or written in place."""
 Stream = Any
-"""An address, or a stream of torch or cupy. None: torch's current stream where torch is imported, else cupy's, else the
-default stream."""
+"""An address, or a stream of torch or cupy. None: torch's current stream where a torch with CUDA is imported, else
+cupy's, else the default stream."""
 FilterOrder = Literal["joint", "top_k_first"]
 
 __version__: str
