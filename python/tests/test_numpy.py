@@ -220,12 +220,22 @@ def test_a_lent_workspace_is_used_and_held():
 
 
 def test_python_runs_while_a_step_does():
-    rows, vocab = 256, 100_000
-    sampler = samedraw.Sampler(samedraw.Device("cpu"), rows, vocab)
-    for slot in range(rows):
-        sampler.set_params(slot, seed=slot, top_p=0.9)
-    logits = np.random.default_rng(2).normal(size=(rows, vocab)).astype(np.float32)
-    positions, tokens = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
+    vocab, shared = 100_000, 64
+    logits = np.random.default_rng(2).normal(size=(shared, vocab)).astype(np.float32)
+    # More rows on a host with more cores, until a step takes long enough to see something beside it.
+    for rows in (256 << n for n in range(8)):
+        sampler = samedraw.Sampler(samedraw.Device("cpu"), rows, vocab, slots=1)
+        sampler.set_params(0, seed=1, top_p=0.9)
+        given = {
+            "gather": np.arange(rows, dtype=np.int32) % shared,
+            "slots": np.zeros(rows, dtype=np.int32),
+            "positions": np.arange(rows, dtype=np.int64),
+            "tokens": np.zeros(rows, dtype=np.int64),
+        }
+        start = time.perf_counter()
+        sampler.step(logits, **given)
+        if time.perf_counter() - start > 0.1:
+            break
     done, ticks = threading.Event(), []
 
     def tick():
@@ -236,7 +246,7 @@ def test_python_runs_while_a_step_does():
     thread = threading.Thread(target=tick)
     thread.start()
     start = time.perf_counter()
-    sampler.step(logits, positions=positions, tokens=tokens)
+    sampler.step(logits, **given)
     end = time.perf_counter()
     done.set()
     thread.join()
