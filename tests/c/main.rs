@@ -31,7 +31,9 @@ fn prefix() -> &'static Path {
     PREFIX.get_or_init(|| {
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("c-{}", std::process::id()));
         let mut install = Command::new(env!("CARGO"));
-        install.current_dir(root()).args(["xtask", "install", "--debug", "--prefix"]).arg(&prefix);
+        // The profile of the test, so that what a release test measures is the library as it is installed.
+        let profile: &[&str] = if cfg!(debug_assertions) { &["--debug"] } else { &[] };
+        install.current_dir(root()).args(["xtask", "install"]).args(profile).arg("--prefix").arg(&prefix);
         success(&mut install);
         prefix
     })
