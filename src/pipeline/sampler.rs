@@ -183,11 +183,11 @@ impl<D: Device + ?Sized> Sampler<D> {
         let plan = plan(&Shape::of(step, filters, columns));
         let rows = self.row_block(step, columns, filters, &plan);
         let verify = step.verify.as_ref().map(|v| self.verify_block(v, &plan)).unwrap_or_default();
-        // Select writes the columns that the stages after it read.
-        let select = RowBlock { from_columns: 0, ..rows };
+        // Select writes the columns that the stages after it read. Few plans have it, so its block is not made for all.
+        let mut select = None;
         for kind in plan.stages() {
             let stage = match kind {
-                StageKind::Select => Stage::Select(&select),
+                StageKind::Select => Stage::Select(select.insert(RowBlock { from_columns: 0, ..rows })),
                 StageKind::Argmax => Stage::Argmax(&rows),
                 StageKind::Sample => Stage::Sample(&rows),
                 StageKind::Remap => Stage::Remap(&rows, &verify),

@@ -244,11 +244,9 @@ impl Device for CudaDevice {
         Ok(())
     }
 
-    fn supports(&self, stage: &Stage<'_>) -> Result<()> {
-        match kernels::launches(self.card(), stage).iter().next() {
-            Some(_) => Ok(()),
-            None => Err(Error::Unsupported { op: "step", what: format!("the stage {:?} on CUDA", stage.kind()) }),
-        }
+    fn supports(&self, _stage: &Stage<'_>) -> Result<()> {
+        // There are kernels for every stage; to look for them here would be to choose the launches of a step twice.
+        Ok(())
     }
 
     unsafe fn enqueue(&self, on: RawStream, stage: &Stage<'_>) -> Result<()> {
