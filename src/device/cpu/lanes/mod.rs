@@ -84,13 +84,14 @@ impl CpuPath {
         }
     }
 
-    /// The one a device takes. Other processors than x86-64 get lanes, and x86-64 AVX-512, once the tests were run there
-    /// (`tests/cpu_paths.rs` covers what the processor has): code that never ran is not chosen for anybody.
+    /// The one a device takes. Other processors than x86-64 get lanes once the tests were run there (`tests/cpu_paths.rs`
+    /// covers what the processor has): code that never ran is not chosen for anybody.
     pub(super) fn best() -> CpuPath {
         if cfg!(not(target_arch = "x86_64")) {
             return CpuPath::Scalar;
         }
-        if CpuPath::Avx2.is_available() { CpuPath::Avx2 } else { CpuPath::Base }
+        let widest = [CpuPath::Avx512, CpuPath::Avx2].into_iter().find(|path| path.is_available());
+        widest.unwrap_or(CpuPath::Base)
     }
 
     /// Its loops; none for the scalar code or where the processor does not have it.
