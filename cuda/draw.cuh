@@ -7,19 +7,17 @@ template <u32 DTYPE>
 __device__ __forceinline__ void draw_rows(const RowBlock& b) {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) unsigned char memory[];
-    __shared__ Shared sh;
     __shared__ Pipe pipe;
-    // In shared memory, for each of its numbers would take a register of every role.
-    __shared__ Rows rows;
-    if (threadIdx.x == 0) rows = Rows::of<DTYPE>(b);
+    if (threadIdx.x == 0) pipe.rows = Rows::of<DTYPE>(b);
+    if (threadIdx.x < sizeof(RowBlock) / 8) ((u64*)&pipe.block)[threadIdx.x] = ((const u64*)&b)[threadIdx.x];
     start_pipe(pipe);
     allow_next_launch();
     wait_for_inputs();
     u32 warp = threadIdx.x / 32;
-    if (warp < FIRST_MASS / 32) front<DTYPE>(b, pipe, memory, rows);
-    if (warp >= FIRST_MASS / 32 && warp < FIRST_LEAD / 32) sum_up<DTYPE>(b, pipe, memory, rows);
-    if (warp >= FIRST_LEAD / 32 && warp < FIRST_FEED / 32) lead<DTYPE>(b, pipe, sh, rows);
-    if (warp >= FIRST_FEED / 32) feed<DTYPE>(b, pipe, memory, rows);
+    if (warp < FIRST_MASS / 32) front<DTYPE>(b, pipe, memory);
+    if (warp >= FIRST_MASS / 32 && warp < FIRST_LEAD / 32) sum_up<DTYPE>(pipe, memory);
+    if (warp >= FIRST_LEAD / 32 && warp < FIRST_FEED / 32) lead<DTYPE>(pipe);
+    if (warp >= FIRST_FEED / 32) feed<DTYPE>(b, pipe, memory);
     // Peers may still be sending to this block, or reading it.
     cluster_barrier();
 #endif

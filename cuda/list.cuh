@@ -59,10 +59,10 @@ __device__ __forceinline__ void store_top_candidates(const RowBlock& b, const Sh
     if (thread_id() == 0) store<i32>(b.top_counts, row_index, (i32)min((u64)kept.count, b.top_width));
 }
 
-// Draws from the ordered candidates of a small top-k, by one block.
+// Draws from the `n` ordered candidates of a small top-k, by one block.
 __device__ __forceinline__ void draw_from_list(const RowBlock& b, Shared& sh, u64 row_index, const Weight& weight,
-                                               const Params& params, u64 whole, i32 status, u64 bits) {
-    Kept kept = keep_candidates(sh, weight, params, whole);
+                                               const Params& params, u32 n, u64 whole, i32 status, u64 bits) {
+    Kept kept = keep_candidates(sh, weight, params, n, whole);
     find_candidate(sh, sh.list.masses, kept.count, scale_bits(bits, kept.mass),
                    [&](u32 i) { store_candidate(b, sh, row_index, weight, kept, i, status); });
     if (b.top_width != 0) store_top_candidates(b, sh, row_index, weight, kept);

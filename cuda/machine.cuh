@@ -48,9 +48,9 @@ __device__ __forceinline__ bool named_any(u32 id, u32 threads, bool x) {
 
 __device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
 
-// Adds to a word of shared memory, given by its address.
-__device__ __forceinline__ void shared_add(u32 address, u32 x) {
-    asm volatile("red.relaxed.cta.shared::cta.add.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
+// Writes to shared memory, given by its address.
+__device__ __forceinline__ void shared_store(u32 address, u16 x) {
+    asm volatile("st.shared::cta.u16 [%0], %1;" ::"r"(address), "h"(x) : "memory");
 }
 
 // Bytes of shared memory the launch asked for.
@@ -96,6 +96,19 @@ __device__ __forceinline__ void completion_wait(u64* at, u32 parity = 0) {
     } while (!done);
 }
 
+// The same, where all that arrives or is copied is this block's own: what the multiprocessor has in its cache stays good.
+__device__ __forceinline__ void completion_wait_own(u64* at, u32 parity = 0) {
+    constexpr u32 HINT_NS = 20000;
+    u32 done;
+    do {
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2, %3;\n\t"
+                     "selp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done)
+                     : "r"(shared_address(at)), "r"(parity), "r"(HINT_NS)
+                     : "memory");
+    } while (!done);
+}
+
 __device__ __forceinline__ u32 cluster_rank() {
     u32 r;
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
@@ -124,6 +137,12 @@ __device__ __forceinline__ u32 cluster_count() {
 __device__ __forceinline__ void cluster_started() {
     __syncwarp();
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+// The same, after writing what peers add to.
+__device__ __forceinline__ void cluster_prepared() {
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
 
 __device__ __forceinline__ void cluster_wait_started() {

@@ -1,6 +1,6 @@
 // The mass warps of pipe.cuh: they go over a row in shared memory once its maximum is known, sum up its masses or pick out its
-// candidates, and send what they found to the row's lead. For top-p alone they add the masses up by octaves on the way, and
-// go over the row once more when all blocks have done so: what lies above the value that the octaves show is listed.
+// candidates, and send what they found to the row's lead. For top-p alone they list on the way what lies near its end, as far
+// as a look at some of the row can tell where that is.
 
 #if __CUDA_ARCH__ >= 900
 
@@ -37,14 +37,6 @@ __device__ __forceinline__ void collect(const Collector& collector, const C& cop
     }
 }
 
-// A row whose maximum is known, as the mass warps keep it from one of its passes to the next.
-struct Turn {
-    u32 j, slot, lead, number;
-    float max;
-    u32 nan;
-    Road road;
-};
-
 // Waits until the lead is done with the mail, and the lists, of the row two turns before. One lane waits: once it has sent,
 // the lead may go on and end the next phase, before slower lanes have seen this one.
 __device__ __forceinline__ void await_credit(Pipe& pipe, const Turn& turn) {
@@ -53,24 +45,24 @@ __device__ __forceinline__ void await_credit(Pipe& pipe, const Turn& turn) {
     __syncwarp();
 }
 
-// Sends what a mass warp knows of a row to its lead: a number, and from the first warp of each block the block's: its
-// candidates, or for a row whose tokens are listed its mass.
-__device__ __forceinline__ void send(Pipe& pipe, const Rows& rows, const Turn& turn, u32 warp, u64 number, bool lists,
-                                     u64 whole, u32 lowest) {
+// Sends a mass warp's report to the row's lead, and from the first warp of each block the block's candidates.
+__device__ __forceinline__ void send(Pipe& pipe, const Report& report, u32 warp) {
+    const Rows& rows = pipe.rows;
+    const Turn& turn = report.turn;
     u32 mail = turn.number & 1;
     await_credit(pipe, turn);
     Mail& to = pipe.mails[mail];
-    if (lane_id() == 0) push(turn.lead, &to.sums[rows.rank * MASS_WARPS + warp], number, &pipe.mailed[mail]);
+    if (lane_id() == 0) {
+        push(turn.lead, &to.sums[rows.rank * MASS_WARPS + warp], report.mass, &pipe.mailed[mail]);
+        if (turn.road == ROAD_CUT) push(turn.lead, &to.listed[rows.rank * MASS_WARPS + warp], report.listed, &pipe.mailed[mail]);
+    }
     if (warp != 0) return;
     u32 half = turn.j & 1, share = min(MAIL_CANDIDATES / rows.blocks, BLOCK_CANDIDATES);
-    u32 count = lists ? 0 : pipe.found_count[half];
+    u32 count = turn.road == ROAD_LIST ? pipe.found_count[half] : 0;
     if (lane_id() == 0) {
-        Fact fact = Fact::of(turn.max, turn.nan, turn.road, count);
+        Fact fact = Fact::of(turn.max, turn.nan, count);
         push(turn.lead, &to.facts[rows.rank], fact.word, &pipe.mailed[mail]);
-        if (rows.rank == turn.lead) {
-            push(turn.lead, &to.whole, whole, &pipe.mailed[mail]);
-            push(turn.lead, &to.lowest, lowest, &pipe.mailed[mail]);
-        }
+        if (turn.road == ROAD_CUT && rows.rank == turn.lead) push(turn.lead, &to.window, report.window, &pipe.mailed[mail]);
     }
     if (count == 0) return;
     for (u32 i = lane_id(); i < min(count, share); i += 32)
@@ -79,187 +71,162 @@ __device__ __forceinline__ void send(Pipe& pipe, const Rows& rows, const Turn& t
     if (lane_id() == 0) pipe.found_count[half] = 0;
 }
 
-// Mass of this thread's share of a warp's part, which is also added up by octaves, truncated.
-template <class C>
-__device__ __forceinline__ u64 mass_by_octaves(const C copy, float max, float scale, u32 warp, u32* octaves) {
-    u32 place, end, bins = shared_address(octaves) + (lane_id() & (SPREAD - 1)) * 4;
-    copy.part_of(warp, &place, &end);
-    u64 own = 0;
-    float last[4] = {0, 0, 0, 0}, next[4];
-    place += lane_id() * 4;
-    if (place < end) copy.load4(place, next);
+// Sums of a thread over its share of a warp's part.
+struct PartMass {
+    // All of it, and what is at or above the window.
+    u64 whole, above;
+    // Groups noted by the warp; it may pass what the notes hold.
+    u32 marked;
+};
+
+// Mass of a warp's part. Groups of four with a value in the window are noted, ascending, and maybe some without.
+template <bool HIGH, class C>
+__device__ __forceinline__ PartMass mass_and_marks(const C& copy, float max, float scale, const Window& window, u32 warp,
+                                                   u16* marks) {
+    u32 from, end, before = (1u << lane_id()) - 1, notes = shared_address(marks);
+    copy.part_of(warp, &from, &end);
+    PartMass own = {0, 0, 0};
+    // The middle of the window, and a little more than half its width.
+    float upper = fminf(window.high, max), middle = window.low * 0.5f + upper * 0.5f;
+    float reach = fmaxf(upper - middle, middle - window.low) * 1.001f + fabsf(middle) * 1e-6f;
+    float x[4];
+    u32 place = from + lane_id() * 4;
+    if (place < end) copy.load4(place, x);
 #pragma unroll 1
-    while (place < end) {
-        float x[4];
-        for (u32 e = 0; e < 4; e++) x[e] = __fmul_rn(__fsub_rn(next[e], max), scale);
+    for (u32 group = lane_id(), last = (end - from + 127) / 128 * 32; group < last; group += 32) {
+        // Past the end of the part there is nothing.
+        if (place >= end)
+            for (u32 e = 0; e < 4; e++) x[e] = MINUS_INF;
+        float near = fminf(fminf(fabsf(x[0] - middle), fabsf(x[1] - middle)), fminf(fabsf(x[2] - middle), fabsf(x[3] - middle)));
+        u32 hits = __ballot_sync(ALL_LANES, near <= reach), at = own.marked + __popc(hits & before);
+        if (near <= reach && at < MARKS) shared_store(notes + at * 2, (u16)group);
+        own.marked += __popc(hits);
+        float t[4];
+        bool high[4];
+        for (u32 e = 0; e < 4; e++) t[e] = __fmul_rn(__fsub_rn(x[e], max), scale), high[e] = x[e] >= window.high;
         place += 128;
-        if (place < end) copy.load4(place, next);
-        for (u32 e = 0; e < 4; e++) own += whole_mass(last[e]);
-        Powers<4> powers(x);
+        if (place < end) copy.load4(place, x);
+        Powers<4> powers(t);
         for (u32 e = 0; e < 4; e++) {
-            last[e] = powers.scaled(e);
-            // 3072 has its last bit at 2^-12.
-            u32 units = __float_as_uint(__fadd_rz(powers.p[e], 3072.0f)) - 0x45400000u;
-            // Lower octaves share one more, which nobody reads: a branch would cost more.
-            shared_add(bins + min(powers.octave(e), OCTAVES) * (SPREAD * 4), units);
+            u64 mass = whole_mass(powers.scaled(e));
+            own.whole += mass;
+            if (HIGH) own.above += high[e] ? mass : 0;
         }
     }
-    for (u32 e = 0; e < 4; e++) own += whole_mass(last[e]);
     return own;
 }
 
-// Tells every block of the cluster this block's masses by octaves; by all mass warps, which have come to a barrier.
-__device__ __forceinline__ void weigh_octaves(Pipe& pipe, const Rows& rows, u32 half, u32 weighing) {
-    u32 thread = threadIdx.x - FIRST_MASS;
-    u64* done = &pipe.weighed[weighing];
-    if (thread == 0) completion_expect(done, rows.blocks * (OCTAVES + 1) * 8);
-    if (thread < OCTAVES) {
-        u64 units = 0;
-        for (u32 i = 0; i < SPREAD; i += 4) {
-            uint4* own = (uint4*)&pipe.own_octaves[half][thread * SPREAD + i];
-            units += (u64)own->x + own->y + own->z + own->w;
-            *own = make_uint4(0, 0, 0, 0);
-        }
-        // Octave i is 2^-i of the largest mass, 2^40.
-        units = thread <= 28 ? units << (28 - thread) : units >> (thread - 28);
-        for (u32 r = 0; r < rows.blocks; r++) push_add(r, &pipe.octaves[weighing][thread], units, done);
-    } else if (thread < 64) {
-        u64 mass = warp_sum(lane_id() < MASS_WARPS ? pipe.own_masses[half][lane_id()] : 0);
-        if (lane_id() < rows.blocks) push(lane_id(), &pipe.masses[weighing][rows.rank], mass, done);
-    }
-}
-
-// Lists this warp's tokens of a row that may lie within top-p, in no particular order, and sends their number to the lead.
-template <u32 DTYPE>
-__device__ __forceinline__ void list_above(const RowBlock& b, Pipe& pipe, unsigned char* memory, const Rows& rows,
-                                           const Turn& turn, u32 warp, u32 weighing) {
-    // A function that is called has lost sight of where its references lead.
-    __builtin_assume(__isShared(&pipe));
-    const Line line = pipe.lines[turn.slot];
-    u64 whole = warp_sum(lane_id() < rows.blocks ? pipe.masses[weighing][lane_id()] : 0);
-    u64 limit = multiply_shift(whole, line.top_p, 32);
-    u64 through = warp_scan(pipe.octaves[weighing][lane_id()]);
-    u32 past = __ballot_sync(ALL_LANES, through > limit);
-    // Every warp has read the octaves before they are cleared for the row that has them next.
-    named_barrier(MASS_BARRIER, MASS_THREADS);
-    if (warp == 0) pipe.octaves[weighing][lane_id()] = 0;
-    u32 part = rows.rank * MASS_WARPS + warp, count = 0;
-    u64* list = rows.list(turn.lead, turn.number & 1, part);
-    float lowest = MINUS_INF;
-    if (past == 0) {
-        // More lies below the last octave than top-p leaves out: too much for a list.
-        count = rows.list_length + 1;
-    } else {
-        Copy<DTYPE> copy(memory + turn.slot * rows.slot_bytes, line.values, b.vocab);
-        // Half an octave further, for the octave is one of rounded exponents; rounded away from the maximum, and a little
-        // further still: what is not wanted in the list does no harm there.
-        float exponent = -(float)(__ffs((i32)past) - 1) - 0.5f;
-        lowest = __fadd_rd(turn.max, __fmul_rn(__fdiv_rn(exponent, line.scale), 1.001f));
-        u32 place, end, own = 0;
-        copy.part_of(warp, &place, &end);
-        u16* places = pipe.places[warp] + lane_id();
-        // A lane's places, from the start of the warp's part, in a list of its own; one that is full says so by its length.
-        u32 start = place;
-#pragma unroll 2
-        for (place += lane_id() * 4; place < end; place += 128) {
-            float x[4];
-            copy.load4(place, x);
-            for (u32 e = 0; e < 4; e++) {
-                if (x[e] >= lowest) {
-                    places[min(own, LANE_LIST - 1) * 32] = (u16)(place + e - start);
-                    own++;
-                }
-            }
-        }
-        u32 through = warp_scan(own);
-        count = __shfl_sync(ALL_LANES, through, 31);
-        if (__any_sync(ALL_LANES, own > LANE_LIST)) count = rows.list_length + 1;
-        if (count <= rows.list_length) {
-            await_credit(pipe, turn);
-            list += through - own;
+// Writes a warp's tokens of the window to `list`, ids ascending; their number, more than the list holds if they are not all
+// there.
+template <class C>
+__device__ __forceinline__ u32 list_marked(const C& copy, const Window& window, u32 warp, const u16* marks, u32 marked, u64* list,
+                                           u32 length) {
+    if (marked > MARKS) return LIST + 1;
+    u32 from, end, count = 0;
+    copy.part_of(warp, &from, &end);
+    __syncwarp();
 #pragma unroll 1
-            for (u32 i = 0; i < own; i++) {
-                place = start + places[i * 32];
-                list[i] = (u64)key_of(copy.value(place)) << 32 | ~(place - copy.lead);
-            }
+    for (u32 first = 0; first < marked; first += 32) {
+        float x[4];
+        u32 index = 0, hits = 0;
+        if (first + lane_id() < marked) {
+            u32 place = from + marks[first + lane_id()] * 4;
+            copy.load4(place, x);
+            index = place - copy.lead;
+            for (u32 e = 0; e < 4; e++) hits |= (x[e] >= window.low && x[e] < window.high && index + e < copy.len ? 1u : 0u) << e;
         }
+        u32 through = warp_scan((u32)__popc(hits)), at = count + through - __popc(hits);
+        for (u32 e = 0; e < 4; e++) {
+            if (!(hits >> e & 1)) continue;
+            if (at < length) list[at] = (u64)key_of(x[e]) << 32 | ~(index + e);
+            at++;
+        }
+        count += __shfl_sync(ALL_LANES, through, 31);
     }
-    __syncwarp();
-    if (lane_id() == 0) {
-        completion_arrive(&pipe.left[turn.slot]);
-        // The list is in memory before its length is known to the lead.
-        __threadfence();
-    }
-    __syncwarp();
-    send(pipe, rows, turn, warp, count, true, whole, key_of(lowest));
+    return count > length ? LIST + 1 : count;
 }
 
-// Eight warps: the masses of a row whose maximum is known, and its candidates; then, for the row before it, the list of what
-// lies above the value that its masses have shown.
+// Sends a warp's report; one on a row whose tokens are listed is kept back until its list was written long ago.
+__device__ __noinline__ void flush(Pipe& pipe, u32 warp) {
+    __builtin_assume(__isShared(&pipe));
+    const Report& report = pipe.reports[warp];
+    __syncwarp();
+    // A list is in memory before its length is known to the lead.
+    if (lane_id() == 0 && report.turn.road == ROAD_CUT) __threadfence();
+    __syncwarp();
+    send(pipe, report, warp);
+    __syncwarp();
+}
+
+// Eleven warps: the masses of a row whose maximum is known, and its candidates, or the list of its tokens that top-p may keep.
 template <u32 DTYPE>
-__device__ __noinline__ void sum_up(const RowBlock& b, Pipe& pipe, unsigned char* memory, const Rows& rows) {
+__device__ __noinline__ void sum_up(Pipe& pipe, unsigned char* memory) {
+    const RowBlock& b = pipe.block;
+    const Rows& rows = pipe.rows;
     // A function that is called has lost sight of where its references lead.
     __builtin_assume(__isShared(&pipe));
-    __builtin_assume(__isShared(&rows));
+    // Whether a row of the launch may have candidates, which a block's warps collect together.
+    bool together = (b.filters & SD_FILTER_TOP_K) != 0;
     u32 warp = (threadIdx.x - FIRST_MASS) / 32;
     cluster_wait_started();
     Turn turn = {0, 0, 0, 0, MINUS_INF, 0, ROAD_ANY};
     u32 parity = 0, entry = 0, entry_parity = 0;
-    // Of the row before.
-    float weighed_max = MINUS_INF;
-    u32 weighed_nan = 0;
-    bool waiting = false;
-    u32 weighing = 0, listing = 0, listing_parity = 0;
-    for (u32 j = 0; j < rows.count || waiting; j++) {
-        bool more = j < rows.count, cuts = false;
+    bool pending = false;
+    for (u32 j = 0; j < rows.count; j++) {
         turn.j = j;
-        if (more) {
-            completion_wait(&pipe.seen[turn.slot], parity);
-            const Line line = pipe.lines[turn.slot];
-            completion_wait(&pipe.maxima[entry], entry_parity);
-            u64 x = lane_id() < rows.blocks ? pipe.tops[entry][lane_id()] : 0xfffffffeull;
-            turn.max = value_of_key(__reduce_max_sync(ALL_LANES, (u32)(x >> 32)));
-            turn.nan = __reduce_or_sync(ALL_LANES, (u32)x & 1);
-            u32 bound = __reduce_min_sync(ALL_LANES, (u32)x & ~1u);
-            turn.road = line.road;
-            cuts = line.road == ROAD_CUT;
-            u64 own = 0;
-            if (line.live && turn.max != MINUS_INF) {
-                Copy<DTYPE> copy(memory + turn.slot * rows.slot_bytes, line.values, b.vocab);
-                if (cuts && turn.max != PLUS_INF)
-                    own = mass_by_octaves(copy, turn.max, line.scale, warp, pipe.own_octaves[j & 1]);
-                Collector collector = {pipe.found[j & 1], &pipe.found_count[j & 1], value_of_key(bound)};
+        completion_wait_own(&pipe.seen[turn.slot], parity);
+        const Line line = pipe.lines[turn.slot];
+        completion_wait(&pipe.maxima[entry], entry_parity);
+        u64 x = lane_id() < rows.blocks ? pipe.tops[entry][lane_id()] : 0xfffffffeull;
+        turn.max = value_of_key(__reduce_max_sync(ALL_LANES, (u32)(x >> 32)));
+        turn.nan = __reduce_or_sync(ALL_LANES, (u32)x & 1);
+        u32 bound = __reduce_min_sync(ALL_LANES, (u32)x & ~1u);
+        turn.road = line.road;
+        Report report = {turn, 0, 0, 0};
+        if (line.live && turn.max != MINUS_INF) {
+            Copy<DTYPE> copy(memory + turn.slot * rows.slot_bytes, line.values, b.vocab);
+            if (line.road == ROAD_CUT) {
+                completion_wait_own(&pipe.weighed[turn.slot], parity);
+                Window w = pipe.windows[turn.slot];
+                u16* marks = pipe.marks[warp];
+                PartMass mass = {0, 0, 0};
+                if (turn.max != PLUS_INF)
+                    mass = w.high == PLUS_INF ? mass_and_marks<false>(copy, turn.max, line.scale, w, warp, marks)
+                                              : mass_and_marks<true>(copy, turn.max, line.scale, w, warp, marks);
+                // By now the list of the row before is in memory, as good as.
+                if (pending) flush(pipe, warp);
+                pending = false;
+                await_credit(pipe, turn);
+                u64* list = rows.list(turn.lead, turn.number & 1, rows.rank * MASS_WARPS + warp);
+                u32 count = turn.max == PLUS_INF ? 0 : list_marked(copy, w, warp, marks, mass.marked, list, rows.list_length);
+                report.mass = mass.whole;
+                report.listed = (u64)count << LISTED_SHIFT | warp_sum(mass.above);
+                // The largest key below the window's end.
+                report.window = (u64)(w.high == PLUS_INF ? key_of(turn.max) : key_of(w.high) - 1) << 32 | key_of(w.low);
+            } else {
+                Collector collector = {pipe.found[j & 1], &pipe.found_count[j & 1],
+                                       fmaxf(value_of_key(bound), LOWEST_FINITE)};
                 auto see = [&](u32 place, const float* x) { collector.see(copy, place, x); };
                 Weight weight = {turn.max, line.scale, line.lowest};
-                if (line.masses && line.need != 0) own = mass_of_part(copy, weight, warp, see);
-                else if (line.masses) own = mass_of_part(copy, weight, warp);
+                if (line.masses && line.need != 0) report.mass = mass_of_part(copy, weight, warp, see);
+                else if (line.masses) report.mass = mass_of_part(copy, weight, warp);
                 else if (line.need != 0) collect(collector, copy, warp);
             }
-            own = warp_sum(own);
-            __syncwarp();
-            if (lane_id() == 0) {
-                pipe.own_masses[j & 1][warp] = own;
-                if (!cuts) completion_arrive(&pipe.left[turn.slot]);
-            }
-            // Candidates and octaves are complete; and those of two rows ago are sent, as their senders have been here since.
-            named_barrier(MASS_BARRIER, MASS_THREADS);
-            if (cuts) weigh_octaves(pipe, rows, j & 1, weighing);
-            else send(pipe, rows, turn, warp, own, false, 0, 0);
         }
-        if (waiting) {
-            completion_wait(&pipe.weighed[listing], listing_parity);
-            Turn weighed = {j - 1, (turn.slot == 0 ? rows.slots : turn.slot) - 1, (turn.lead == 0 ? rows.blocks : turn.lead) - 1,
-                            turn.number - (turn.lead == 0 ? 1 : 0), weighed_max, weighed_nan, ROAD_CUT};
-            list_above<DTYPE>(b, pipe, memory, rows, weighed, warp, listing);
-            if (++listing == WEIGHINGS) listing = 0, listing_parity ^= 1;
-        }
-        waiting = cuts;
-        weighed_max = turn.max, weighed_nan = turn.nan;
-        if (cuts && ++weighing == WEIGHINGS) weighing = 0;
+        report.mass = warp_sum(report.mass);
+        __syncwarp();
+        if (lane_id() == 0) completion_arrive(&pipe.left[turn.slot]);
+        // Candidates are complete; and those of two rows ago are sent, as their senders have been here since.
+        if (together) named_barrier(MASS_BARRIER, MASS_THREADS);
+        if (pending) flush(pipe, warp);
+        if (lane_id() == 0) pipe.reports[warp] = report;
+        pending = turn.road == ROAD_CUT;
+        if (!pending) flush(pipe, warp);
         if (++turn.slot == rows.slots) turn.slot = 0, parity ^= 1;
         if (++entry == 2 * rows.slots) entry = 0, entry_parity ^= 1;
         if (++turn.lead == rows.blocks) turn.lead = 0, turn.number++;
     }
+    if (pending) flush(pipe, warp);
 }
 
 #endif

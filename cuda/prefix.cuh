@@ -3,6 +3,9 @@
 
 #if __CUDA_ARCH__ >= 900
 
+// The least value that a token can be kept with. Where fewer than top_k have it, they are all there is to collect.
+#define LOWEST_FINITE __uint_as_float(0xff7fffffu)
+
 // Largest top-k taken this way, and the most candidates it can order.
 constexpr u32 SMALL_TOP_K = 128;
 constexpr u32 MAX_CANDIDATES = COUNT_BINS / 4;
@@ -85,7 +88,7 @@ __device__ __forceinline__ u64 mass_of_list(const C& copy, const Weight& weight,
 // Collects this block's tokens at or above `bound` into its list, in no particular order.
 template <class C>
 __device__ __forceinline__ void collect(Shared& sh, const C& copy, u32 bound) {
-    float lowest = value_of_key(bound);
+    float lowest = fmaxf(value_of_key(bound), LOWEST_FINITE);
     u32 place, end;
     copy.part_of(warp_id(), &place, &end);
     place += lane_id() * 4;
@@ -105,18 +108,18 @@ __device__ __forceinline__ void collect(Shared& sh, const C& copy, u32 bound) {
     }
 }
 
-// What top-k and top-p keep of the ordered candidates: their number and mass. `sh.list.masses` holds the masses of the
+// What top-k and top-p keep of the `n` ordered candidates: their number and mass. `sh.list.masses` holds the masses of the
 // first top_k; top-p looks at a total of `whole`, 0 meaning that of those.
 struct Kept {
     u32 count;
     u64 mass;
 };
 
-__device__ __forceinline__ Kept keep_candidates(Shared& sh, const Weight& weight, const Params& params, u64 whole) {
+__device__ __forceinline__ Kept keep_candidates(Shared& sh, const Weight& weight, const Params& params, u32 n, u64 whole) {
     u64* order = sh.list.order;
     u64* masses = sh.list.masses;
     auto value = [&](u32 i) { return value_of_key((u32)(order[i] >> 32)); };
-    u32 k = (u32)params.top_k;
+    u32 k = min((u32)params.top_k, n);
     u32 each = (k + thread_count() - 1) / thread_count(), from = min(thread_id() * each, k), to = min(from + each, k);
     u64 own = 0;
 #pragma unroll 1
@@ -141,10 +144,10 @@ __device__ __forceinline__ Kept keep_candidates(Shared& sh, const Weight& weight
     return Kept{kept, mass};
 }
 
-// Hands every block's candidates to the first block, which puts them in order. False, in every block, where they are too
-// few or too many. `params.top_k` bounds them from below.
-__device__ __forceinline__ bool gather_candidates(Shared& sh, const Sums& sums, u64 top_k) {
-    if (sums.count < top_k || sums.count > min(MAX_CANDIDATES, thread_count())) return false;
+// Hands every block's candidates to the first block, which puts them in order. False, in every block, where there are none or
+// too many.
+__device__ __forceinline__ bool gather_candidates(Shared& sh, const Sums& sums) {
+    if (sums.count == 0 || sums.count > min(MAX_CANDIDATES, thread_count())) return false;
     bool first = cluster_rank() == 0;
     if (first && thread_id() == 0) completion_expect(&sh.exchanges[2], sums.count * 8);
     for (u32 i = thread_id(); i < sh.candidates; i += thread_count())
@@ -255,10 +258,10 @@ __device__ __noinline__ bool cut_filters(Shared& sh, const C copy, const Weight 
     collect(sh, copy, bound);
     team_barrier();
     Sums sums = push_sums(sh, own, &sh.exchanges[1]);
-    if (!gather_candidates(sh, sums, params.top_k)) return false;
+    if (!gather_candidates(sh, sums)) return false;
     if (thread_id() == 0) completion_expect(&sh.exchanges[3], 8);
     if (cluster_rank() == 0) {
-        Kept kept = keep_candidates(sh, weight, params, joint ? sums.mass : 0);
+        Kept kept = keep_candidates(sh, weight, params, sums.count, joint ? sums.mass : 0);
         if (thread_id() < cluster_size())
             push(thread_id(), &sh.pushed_listed[0], sh.list.order[kept.count - 1], &sh.exchanges[3]);
     }

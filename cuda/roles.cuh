@@ -4,10 +4,11 @@
 
 #define SD_ROLES
 
-constexpr u32 FRONT_THREADS = 96, MASS_THREADS = 256, LEAD_THREADS = 256, FEED_THREADS = 32;
+// 24 warps are the most that leave each of their threads 80 registers.
+constexpr u32 FRONT_THREADS = 128, MASS_THREADS = 352, LEAD_THREADS = 256, FEED_THREADS = 32;
 constexpr u32 FIRST_MASS = FRONT_THREADS, FIRST_LEAD = FIRST_MASS + MASS_THREADS, FIRST_FEED = FIRST_LEAD + LEAD_THREADS;
 constexpr u32 ALL_ROLES = FIRST_FEED + FEED_THREADS;
-static_assert(ALL_ROLES == 640, "as the kernels are launched");
+static_assert(ALL_ROLES == 768, "as the kernels are launched");
 // Numbers of their barriers.
 constexpr u32 FRONT_BARRIER = 1, MASS_BARRIER = 2, LEAD_BARRIER = 3;
 

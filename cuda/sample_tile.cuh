@@ -89,9 +89,10 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
                 store_drawn(b, row_index, copy, weight, sums.mass, status, place, x);
             });
         }
-        if (gather_candidates(sh, sums, params.top_k)) {
+        if (gather_candidates(sh, sums)) {
             if (cluster_rank() != 0) return;
-            return draw_from_list(b, sh, row_index, weight, params, joint ? sums.mass : 0, status, bits);
+            return draw_from_list(b, sh, row_index, weight, params, sums.count, joint ? sums.mass : 0, status,
+                                  bits);
         }
     }
     Cut cut;

@@ -3,7 +3,7 @@
 // the copy, so that every later pass reads finished values. The copy keeps the type of the logits.
 //
 // Places count from the last 16-byte boundary at or before the row, `lead` elements ahead of token 0. The blocks of a
-// cluster and the warps of a block are powers of two.
+// cluster are a power of two.
 
 #if __CUDA_ARCH__ >= 900
 
@@ -51,6 +51,13 @@ __device__ __noinline__ void apply_mask(typename E::Bits* tile, u32 from, u32 to
     }
 }
 
+#ifdef SD_ROLES
+// Warps that go over a block's part of a row.
+__device__ __forceinline__ u32 copy_warps() { return MASS_THREADS / 32; }
+#else
+__device__ __forceinline__ u32 copy_warps() { return warp_count(); }
+#endif
+
 template <u32 DTYPE>
 struct Copy {
     typedef Element<DTYPE> E;
@@ -69,10 +76,10 @@ struct Copy {
     __device__ __forceinline__ Copy(void* memory, u64 row_values, u64 length)
         : values(row_values), len((u32)length), tile((Bits*)memory) {
         lead = (u32)(values / sizeof(Bits)) % GRAIN;
-        u32 grains = (lead + len + GRAIN - 1) / GRAIN, parts = cluster_size() * warp_count();
-        part = ((grains + parts - 1) >> (31 - __clz(parts))) * GRAIN;
-        first_place = min(cluster_rank() * warp_count() * part, grains * GRAIN);
-        end_place = min(first_place + warp_count() * part, grains * GRAIN);
+        u32 grains = (lead + len + GRAIN - 1) / GRAIN, blocks = cluster_size();
+        part = (((grains + blocks - 1) >> (31 - __clz(blocks))) + copy_warps() - 1) / copy_warps() * GRAIN;
+        first_place = min(cluster_rank() * copy_warps() * part, grains * GRAIN);
+        end_place = min(first_place + copy_warps() * part, grains * GRAIN);
         copied_from = max(first_place, (lead + GRAIN - 1) / GRAIN * GRAIN);
         copied_to = max(copied_from, min(end_place, (lead + len) / GRAIN * GRAIN));
     }
@@ -141,13 +148,21 @@ struct Copy {
     __device__ __forceinline__ float max_over(u32 from, u32 to, Hands hands) const {
         float m[4] = {MINUS_INF, MINUS_INF, MINUS_INF, MINUS_INF};
         u32 stride = hands.all * 4;
+        u32 place = from + hands.own * 4;
+        float x[4];
+        // Four loads under way at a time, while all four lie before the end.
 #pragma unroll 1
-        for (u32 place = from + hands.own * 4; place < to; place += 4 * stride) {
-            // Four loads under way at a time; in place of what lies past the end, this thread's first again.
-            float x[4][4];
-            for (u32 i = 0; i < 4; i++) load4(place + i * stride < to ? place + i * stride : place, x[i]);
-            for (u32 i = 0; i < 4; i++)
-                for (u32 e = 0; e < 4; e++) m[e] = max_or_nan(m[e], x[i][e]);
+        for (; place + 3 * stride < to; place += 4 * stride) {
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                load4(place + i * stride, x);
+                for (u32 e = 0; e < 4; e++) m[e] = max_or_nan(m[e], x[e]);
+            }
+        }
+#pragma unroll 1
+        for (; place < to; place += stride) {
+            load4(place, x);
+            for (u32 e = 0; e < 4; e++) m[e] = max_or_nan(m[e], x[e]);
         }
         return max_or_nan(max_or_nan(m[0], m[1]), max_or_nan(m[2], m[3]));
     }
@@ -173,7 +188,7 @@ struct Copy {
 #pragma unroll
         for (u32 c = 0; c < CHUNKS; c++) {
             u32 to = chunk_end(c);
-            if (to > copied) completion_wait(arrivals + c, parity);
+            if (to > copied) completion_wait_own(arrivals + c, parity);
             copied = to;
             to = c + 1 < CHUNKS ? to : end_place;
             max[c] = settle_chunk(from, to, mask, nan, hands);

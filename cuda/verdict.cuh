@@ -242,11 +242,11 @@ __device__ __forceinline__ u32 conclude(const RowBlock& b, const VerifyBlock& v,
     return (mine ? FINISHED / 2 : 0) + (cluster_rank() == 0 ? FINISHED / 2 : 0);
 }
 
-// The same from the ordered candidates of a small top-k on, by one block.
+// The same from the `n` ordered candidates of a small top-k on, by one block.
 __device__ __forceinline__ void conclude_list(const RowBlock& b, const VerifyBlock& v, Shared& sh, u64 row_index,
                                               const Weight& weight, const Params& params, const Question& question,
-                                              const DraftRow& draft, u64 whole, i32 status) {
-    Kept kept = keep_candidates(sh, weight, params, whole);
+                                              const DraftRow& draft, u32 n, u64 whole, i32 status) {
+    Kept kept = keep_candidates(sh, weight, params, n, whole);
     u64 *masses = sh.list.masses, *from = masses, total = kept.mass;
     if (thread_id() == 0) sh.found = 0;
     team_barrier();

@@ -84,9 +84,9 @@ __device__ __forceinline__ void verify_tile(const RowBlock& b, const VerifyBlock
                 });
             return finish_shares(b, v, sh, shares);
         }
-        if (gather_candidates(sh, sums, params.top_k)) {
+        if (gather_candidates(sh, sums)) {
             if (cluster_rank() != 0) return;
-            conclude_list(b, v, sh, row_index, weight, params, question, draft_row, joint ? sums.mass : 0, status);
+            conclude_list(b, v, sh, row_index, weight, params, question, draft_row, sums.count, joint ? sums.mass : 0, status);
             return finish_shares(b, v, sh, FINISHED);
         }
     } else if (all_columns && agreed.max != MINUS_INF) {

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Case, assert_same, devices, from_env, generate, halves, oracle};
+use common::{Case, assert_same, devices, ends, from_env, generate, halves, oracle};
 use samedraw::device::{DeviceBuffer, Stream};
 use samedraw::pipeline::{HostResult, HostRun, Index, VerifyMode};
 use std::collections::BTreeMap;
@@ -53,6 +53,20 @@ fn drafts_of_half_the_mass_are_the_oracles() {
         }
         let accepted: i32 = want.accepted.iter().sum();
         assert!(0 < accepted && (accepted as usize) < case.rows, "seed {seed}: {accepted} of {} drafts", case.rows);
+    }
+}
+
+/// At a size of which a GPU holds the rows in its shared memory, too.
+#[test]
+fn ends_that_are_hard_to_find_are_the_oracles() {
+    let devices = devices();
+    for (seed, vocab) in [(0, 3001), (1, 9001), (2, 20_011), (3, 40_009), (4, 30_001), (5, 20_011), (6, 70_001)] {
+        let case = ends::ends(seed, vocab, seed >= 4);
+        let want = case.expected();
+        for device in &devices {
+            let got = case.run(device, &describe(seed, &case));
+            assert_same(&want, &got, || format!("ends of {} on {}", describe(seed, &case), device.info().platform));
+        }
     }
 }
 

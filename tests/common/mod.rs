@@ -8,6 +8,7 @@ pub mod arrange;
 pub mod bulk;
 pub mod case;
 pub mod compare;
+pub mod ends;
 pub mod generate;
 pub mod halves;
 pub mod intervals;

@@ -52,7 +52,7 @@ __device__ __forceinline__ bool named_any(u32 id, u32 threads, bool x) {
 }
 
 __device__ __forceinline__ u32 shared_address(const void* at) { return model_shared_address(at); }
-__device__ __forceinline__ void shared_add(u32 address, u32 x) { atomicAdd((u32*)model_shared_at(address), x); }
+__device__ __forceinline__ void shared_store(u32 address, u16 x) { *(u16*)model_shared_at(address) = x; }
 
 #if __CUDA_ARCH__ >= 900
 
@@ -76,6 +76,7 @@ __device__ __forceinline__ bool completion_test(u64* at, u32 parity = 0) {
     return model_completion_test((uint64_t*)at, parity);
 }
 __device__ __forceinline__ void completion_wait(u64* at, u32 parity = 0) { model_completion_wait((uint64_t*)at, parity); }
+__device__ __forceinline__ void completion_wait_own(u64* at, u32 parity = 0) { model_completion_wait((uint64_t*)at, parity); }
 
 __device__ __forceinline__ u32 cluster_rank() { return model_cluster_rank(); }
 __device__ __forceinline__ u32 cluster_size() { return model_cluster_size(); }
@@ -85,6 +86,11 @@ __device__ __forceinline__ u32 cluster_count() { return gridDim.x / model_cluste
 __device__ __forceinline__ void cluster_started() {
     __syncwarp();
     model_cluster_arrive(false);
+}
+
+__device__ __forceinline__ void cluster_prepared() {
+    __syncwarp();
+    model_cluster_arrive(true);
 }
 
 __device__ __forceinline__ void cluster_wait_started() {

@@ -1,7 +1,7 @@
 //! Steps of the crate on the model, by the code that drives a GPU: the kernels, clusters and shared memory are those it
 //! chooses, or those that the environment forces (README.md lists the variables).
 
-use crate::common::{Case, assert_same, from_env, generate, halves};
+use crate::common::{Case, assert_same, ends, from_env, generate, halves};
 use crate::on_the_model;
 use samedraw::device::{self, Device};
 use samedraw::step_file::{ResultDocument, StepFile};
@@ -123,6 +123,31 @@ fn served_steps_in_resident_clusters_of_two() {
 fn served_steps_in_resident_clusters_of_eight() {
     let env = [("SAMEDRAW_CUDA_VARIANT", "resident,cluster:8"), ("SAMEDRAW_SEED", "2000")];
     on_the_model("steps::served_steps_in_resident_clusters_of_eight", &env, || served_steps(60, false));
+}
+
+/// Top-p by lists, and where those run over by the whole row; top-k of fewer tokens than it asks for.
+#[test]
+fn hard_ends_in_resident_clusters() {
+    let env = [("SAMEDRAW_CUDA_VARIANT", "resident,cluster:2")];
+    on_the_model("steps::hard_ends_in_resident_clusters", &env, || {
+        let device = gpu();
+        for (seed, vocab, with_top_k) in [(0, 7001, false), (1, 12_007, false), (2, 3001, true), (3, 2003, true)] {
+            let case = ends::ends(seed, vocab, with_top_k);
+            assert_same(&case.expected(), &case.run(&device, "ends"), || format!("seed {seed}, V = {vocab}"));
+        }
+    });
+}
+
+/// The same by a cluster a row.
+#[test]
+fn hard_ends() {
+    on_the_model("steps::hard_ends", &[("SAMEDRAW_CUDA_VARIANT", "cluster:2")], || {
+        let device = gpu();
+        for (seed, vocab, with_top_k) in [(4, 5003, false), (5, 3001, true)] {
+            let case = ends::ends(seed, vocab, with_top_k);
+            assert_same(&case.expected(), &case.run(&device, "ends"), || format!("seed {seed}, V = {vocab}"));
+        }
+    });
 }
 
 #[test]

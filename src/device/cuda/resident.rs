@@ -8,21 +8,21 @@ use crate::pipeline::blocks::{RowBlock, filter};
 pub(super) const DRAW: [Kernel; 3] =
     [(14, c"samedraw_draw_f32"), (15, c"samedraw_draw_f16"), (16, c"samedraw_draw_bf16")];
 /// Threads of a block, as `ALL_ROLES` in `roles.cuh`.
-pub(super) const BLOCK: u32 = 640;
+pub(super) const BLOCK: u32 = 768;
 /// Shared memory of a block besides what a launch asks for, rounded up.
 pub(super) const OTHER_SHARED: usize = 36 << 10;
 
 /// Warps that a row's part of a block is cut for, slots a block has at most and is worth having at least, mails of a lead,
 /// and tokens of a list: as in `pipe.cuh` and `roles.cuh`.
-const MASS_WARPS: u64 = 8;
-const MAX_SLOTS: u64 = 6;
+const MASS_WARPS: u64 = 11;
+const MAX_SLOTS: u64 = 4;
 const FEWEST_SLOTS: u64 = 3;
 const MAILS: u64 = 2;
-const LIST: u64 = 192;
+const LIST: u64 = 256;
 /// What other stages count in comes first in the scratch memory.
 const SCRATCH_HEAD: u64 = 256;
-/// Rows from which on these kernels are the faster ones, by measurement: with a top-k in the batch, and without.
-const ROWS_WITH_TOP_K: u64 = 64;
+/// Rows from which on these kernels are the faster ones, by measurement: with a top-k or top-p in the batch, and without.
+const ROWS_WITH_FILTERS: u64 = 64;
 const ROWS: u64 = 160;
 /// Below so many bytes a row is too short to be cut into parts.
 const SHORTEST_ROW: u64 = 64 << 10;
@@ -35,8 +35,7 @@ pub(super) fn draw(card: &Card, b: &RowBlock) -> Option<Launch> {
     if !card.clusters || !wanted || more.iter().any(|&output| output != 0) {
         return None;
     }
-    let (top_k, top_p) = (b.filters & filter::TOP_K != 0, b.filters & filter::TOP_P != 0);
-    let worth = if top_k { b.rows >= ROWS_WITH_TOP_K } else { !top_p && b.rows >= ROWS };
+    let worth = b.rows >= if b.filters & (filter::TOP_K | filter::TOP_P) != 0 { ROWS_WITH_FILTERS } else { ROWS };
     if !card.forced_resident && !worth {
         return None;
     }
@@ -77,7 +76,7 @@ fn slot_bytes(vocab: u64, bytes: u64, cluster: u64) -> u64 {
 /// Scratch bytes of a draw within `limits`: the lists of rows that top-p cuts. With less, such rows take the way of rows whose
 /// lists run over.
 pub(super) fn scratch_bytes(card: &Card, limits: &Limits) -> usize {
-    if !card.clusters || ((limits.rows as u64) < ROWS_WITH_TOP_K && !card.forced_resident) {
+    if !card.clusters || ((limits.rows as u64) < ROWS_WITH_FILTERS && !card.forced_resident) {
         return 0;
     }
     // Before the kernels are loaded it is not known how many clusters the card holds: never more than this.

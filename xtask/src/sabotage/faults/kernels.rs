@@ -3,6 +3,7 @@
 use super::Fault;
 
 const STEPS: &str = "--test cuda_model --features=cuda random_steps_are";
+const ENDS: &str = "--test cuda_model --features=cuda hard_ends_in_resident_clusters";
 const SERVED: &str = "--test cuda_model --features=cuda served_steps_in_resident_clusters_of_two";
 const DRAFTS: &str = "--test cuda_model --features=cuda served_drafts";
 const GREEDY: &str = "--test cuda_model --features=cuda greedy_steps";
@@ -36,6 +37,33 @@ pub const FAULTS: &[Fault] = &[
         quick: false,
     },
     Fault {
+        name: "tie_too_few",
+        breaks: "top-p ends among equal tokens with the one that passes it",
+        file: "cuda/lead_top_p.cuh",
+        find: "u32 kept = more < inside ? (u32)more + 1 : inside;",
+        replace: "u32 kept = more < inside && more > 0 ? (u32)more : inside;",
+        tests: ENDS,
+        quick: false,
+    },
+    Fault {
+        name: "report_dropped",
+        breaks: "every row's report is sent",
+        file: "cuda/masses.cuh",
+        find: "if (!pending) flush(pipe, warp);",
+        replace: "if (!pending && turn.max != MINUS_INF) flush(pipe, warp);",
+        tests: SERVED,
+        quick: false,
+    },
+    Fault {
+        name: "end_below_the_list",
+        breaks: "top-p ends among the listed tokens if more than top-p is ahead of what is below them",
+        file: "cuda/lead_top_p.cuh",
+        find: "if (last == 0 || (first && sh.found <= limit)) return false;",
+        replace: "if (last == 0) return false;",
+        tests: ENDS,
+        quick: false,
+    },
+    Fault {
         name: "sums_unawaited",
         breaks: "sums of a cluster are read once every block has sent its own",
         file: "cuda/exchange.cuh",
@@ -48,8 +76,8 @@ pub const FAULTS: &[Fault] = &[
         name: "chunk_unawaited",
         breaks: "a part of a copy is read once it has arrived",
         file: "cuda/tile.cuh",
-        find: "if (to > copied) completion_wait(arrivals + c, parity);",
-        replace: "if (to > copied) completion_wait(arrivals, parity);",
+        find: "if (to > copied) completion_wait_own(arrivals + c, parity);",
+        replace: "if (to > copied) completion_wait_own(arrivals, parity);",
         tests: STEPS,
         quick: false,
     },
