@@ -108,6 +108,20 @@ __device__ __forceinline__ void collect(Shared& sh, const C& copy, u32 bound) {
     }
 }
 
+// Up to the first sums of the cluster: the masses of a row that is drawn from whole, or its candidates above `bound`, with the
+// mass of all tokens where top-p looks at those, `joint`.
+template <class C>
+__device__ __forceinline__ Sums first_sums(Shared& sh, const C& copy, const Weight& weight, bool whole_row, bool joint, bool small_k,
+                                           u32 bound) {
+    u64 own = 0;
+    // Top-p beside top-k looks at every token, min-p or not.
+    if (joint) own = mass_of_part(copy, Weight{weight.max, weight.scale, MINUS_INF});
+    if (whole_row) own = mass_of_part(copy, weight);
+    if (small_k) collect(sh, copy, bound);
+    team_barrier();
+    return push_sums(sh, own, &sh.exchanges[1]);
+}
+
 // What top-k and top-p keep of the `n` ordered candidates: their number and mass. `sh.list.masses` holds the masses of the
 // first top_k; top-p looks at a total of `whole`, 0 meaning that of those.
 struct Kept {
@@ -254,10 +268,7 @@ __device__ __noinline__ bool cut_filters(Shared& sh, const C copy, const Weight 
                cut_top_p(sh, copy, weight, params.top_p, &list, cut);
     }
     bool joint = params.top_p != SD_TOP_P_OFF && !params.top_k_first;
-    u64 own = joint ? mass_of_part(copy, Weight{weight.max, weight.scale, MINUS_INF}) : 0;
-    collect(sh, copy, bound);
-    team_barrier();
-    Sums sums = push_sums(sh, own, &sh.exchanges[1]);
+    Sums sums = first_sums(sh, copy, weight, false, joint, true, bound);
     if (!gather_candidates(sh, sums)) return false;
     if (thread_id() == 0) completion_expect(&sh.exchanges[3], 8);
     if (cluster_rank() == 0) {

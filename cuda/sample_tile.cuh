@@ -75,13 +75,7 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
     bool whole_row = fresh && all_columns && nothing_else && params.top_k == SD_TOP_K_OFF && params.top_p == SD_TOP_P_OFF;
     bool joint = small_k && params.top_p != SD_TOP_P_OFF && !params.top_k_first;
     if (agreed.max != MINUS_INF && (whole_row || small_k)) {
-        u64 own = 0;
-        // Top-p beside top-k looks at every token, min-p or not.
-        if (joint) own = mass_of_part(copy, Weight{weight.max, weight.scale, MINUS_INF});
-        if (whole_row) own = mass_of_part(copy, weight);
-        if (small_k) collect(sh, copy, agreed.bound);
-        team_barrier();
-        Sums sums = push_sums(sh, own, &sh.exchanges[1]);
+        Sums sums = first_sums(sh, copy, weight, whole_row, joint, small_k, agreed.bound);
         if (whole_row) {
             u64 target = scale_bits(bits, sums.mass);
             if (!owns(sums, target)) return;

@@ -68,13 +68,7 @@ __device__ __forceinline__ void verify_tile(const RowBlock& b, const VerifyBlock
     bool known = false;
     if (agreed.max != MINUS_INF && (whole_row || small_k)) {
         bool joint = small_k && top_p && !params.top_k_first;
-        u64 own = 0;
-        // Top-p beside top-k looks at every token, min-p or not.
-        if (joint) own = mass_of_part(copy, Weight{weight.max, weight.scale, MINUS_INF});
-        if (whole_row) own = mass_of_part(copy, weight);
-        if (small_k) collect(sh, copy, agreed.bound);
-        team_barrier();
-        Sums sums = push_sums(sh, own, &sh.exchanges[1]);
+        Sums sums = first_sums(sh, copy, weight, whole_row, joint, small_k, agreed.bound);
         if (whole_row) {
             u32 shares = conclude(
                 b, v, sh, row_index, place, copy, weight, question, draft_row, weight.kept_mass(question.x), sums, status,

@@ -11,7 +11,7 @@ pub const FAULTS: &[Fault] = &[
         find: "running += mass;",
         replace: "running = (running as f32 + mass as f32) as u64;",
         tests: "--test edges",
-        quick: true,
+        quick: false,
     },
     Fault {
         name: "fma_polynomial",
@@ -75,7 +75,7 @@ pub const FAULTS: &[Fault] = &[
         find: "token == -1 && key(x) == key(max)",
         replace: "key(x) == key(max)",
         tests: "--test conformance",
-        quick: true,
+        quick: false,
     },
     Fault {
         name: "cut_keeps_higher_ids",
@@ -139,7 +139,7 @@ pub const FAULTS: &[Fault] = &[
         find: "word >> (id % 32) & 1 == 1",
         replace: "word >> (31 - id % 32) & 1 == 1",
         tests: "--test vectors",
-        quick: true,
+        quick: false,
     },
     Fault {
         name: "stride_is_vocab",
