@@ -146,13 +146,13 @@ __device__ __forceinline__ u32 list_marked(const C& copy, const Window& window, 
     return count > length ? LIST + 1 : count;
 }
 
-// Sends a warp's report; one on a row whose tokens are listed is kept back until its list was written long ago.
+// Sends a report that was kept back: the list it tells the length of was written long ago.
 __device__ __noinline__ void flush(Pipe& pipe, u32 warp) {
     __builtin_assume(__isShared(&pipe));
     const Report& report = pipe.reports[warp];
     __syncwarp();
     // A list is in memory before its length is known to the lead.
-    if (lane_id() == 0 && report.turn.road == ROAD_CUT) __threadfence();
+    if (lane_id() == 0) __threadfence();
     __syncwarp();
     send(pipe, report, warp);
     __syncwarp();
@@ -184,7 +184,7 @@ __device__ __noinline__ void sum_up(Pipe& pipe, unsigned char* memory) {
         turn.road = line.road;
         Report report = {turn, 0, 0, 0};
         if (line.live && turn.max != MINUS_INF) {
-            Copy<DTYPE> copy(memory + turn.slot * rows.slot_bytes, line.values, b.vocab);
+            Copy<DTYPE> copy(memory + turn.slot * rows.slot_bytes, line.values, b.vocab, line.bounds);
             if (line.road == ROAD_CUT) {
                 completion_wait_own(&pipe.weighed[turn.slot], parity);
                 Window w = pipe.windows[turn.slot];
@@ -219,9 +219,9 @@ __device__ __noinline__ void sum_up(Pipe& pipe, unsigned char* memory) {
         // Candidates are complete; and those of two rows ago are sent, as their senders have been here since.
         if (together) named_barrier(MASS_BARRIER, MASS_THREADS);
         if (pending) flush(pipe, warp);
-        if (lane_id() == 0) pipe.reports[warp] = report;
         pending = turn.road == ROAD_CUT;
-        if (!pending) flush(pipe, warp);
+        if (pending && lane_id() == 0) pipe.reports[warp] = report;
+        if (!pending) send(pipe, report, warp);
         if (++turn.slot == rows.slots) turn.slot = 0, parity ^= 1;
         if (++entry == 2 * rows.slots) entry = 0, entry_parity ^= 1;
         if (++turn.lead == rows.blocks) turn.lead = 0, turn.number++;

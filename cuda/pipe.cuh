@@ -47,6 +47,7 @@ struct Line {
     u64 top_p;
     u32 live, masses, need;
     Road road;
+    Bounds bounds;
 };
 
 // A look at a row's masses by octaves, of those from 2^-28 of a block's largest on, in units of 2^-8 of the octave, at the
@@ -292,15 +293,15 @@ __device__ __forceinline__ void feed(const RowBlock& b, Pipe& pipe, unsigned cha
         Road road = road_of(b, row_index, found, need, rows.list_length);
         if (j >= rows.slots) completion_wait_own(&pipe.left[slot], parity);
         bool live = found.state == ROW_LIVE;
+        Copy<DTYPE> copy(memory + slot * rows.slot_bytes, found.values, live ? b.vocab : 0);
         if (lane_id() == 0) {
             bool joint = found.params.top_p != SD_TOP_P_OFF && !found.params.top_k_first;
             bool masses = road == ROAD_DRAW || (road == ROAD_LIST && joint);
             // Top-p beside top-k looks at every token, min-p or not.
             float lowest = road == ROAD_DRAW || road == ROAD_CUT ? found.params.min_exponent : MINUS_INF;
             pipe.lines[slot] = Line{found.values, found.mask,           found.params.scale, lowest,
-                                    found.params.top_p, live, masses, road == ROAD_LIST ? need : 0, road};
+                                    found.params.top_p, live, masses, road == ROAD_LIST ? need : 0, road, copy};
         }
-        Copy<DTYPE> copy(memory + slot * rows.slot_bytes, found.values, live ? b.vocab : 0);
         if (lane_id() == 0) {
             yield_to_copies();
             u32 from = copy.copied_from;
@@ -354,7 +355,7 @@ __device__ __forceinline__ void front(const RowBlock& b, Pipe& pipe, unsigned ch
         bool nan = false;
         float max = MINUS_INF, parts[CHUNKS];
         if (line.live) {
-            Copy<DTYPE> copy(memory + slot * rows.slot_bytes, line.values, b.vocab);
+            Copy<DTYPE> copy(memory + slot * rows.slot_bytes, line.values, b.vocab, line.bounds);
             copy.arrive_in_chunks(pipe.arrivals[slot], (const u32*)line.mask, parts, &nan, hands, parity);
             max = fmaxf(fmaxf(parts[0], parts[1]), fmaxf(parts[2], parts[3]));
             if (line.mask != 0 || nan) yield_to_copies();
@@ -394,8 +395,8 @@ __device__ __forceinline__ void front(const RowBlock& b, Pipe& pipe, unsigned ch
             // With `each` = 1, an offer is a warp's largest.
             u32 top = __reduce_max_sync(ALL_LANES, lane_id() < FRONT_WARPS ? pipe.offers[turn][lane_id()] : 0);
             // Both are what they are said to be for a live row alone, which a row that is cut is.
-            look_at(Copy<DTYPE>(memory + slot * rows.slot_bytes, line.values, b.vocab), line.scale, value_of_key(top), parts,
-                    pipe.own_look[turn]);
+            look_at(Copy<DTYPE>(memory + slot * rows.slot_bytes, line.values, b.vocab, line.bounds), line.scale, value_of_key(top),
+                    parts, pipe.own_look[turn]);
             named_barrier(FRONT_BARRIER, FRONT_THREADS);
             if (warp >= 1 && threadIdx.x < 32 + LOOK_WORDS) {
                 u64* own = (u64*)&pipe.own_look[turn] + (threadIdx.x - 32);

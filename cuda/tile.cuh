@@ -58,20 +58,28 @@ __device__ __forceinline__ u32 copy_warps() { return MASS_THREADS / 32; }
 __device__ __forceinline__ u32 copy_warps() { return warp_count(); }
 #endif
 
+// Where a block's part of a row lies: places first_place to end_place, of which copied_from to copied_to come in bulk.
+struct Bounds {
+    u32 lead, first_place, end_place, copied_from, copied_to;
+    // Places a warp has.
+    u32 part;
+};
+
 template <u32 DTYPE>
-struct Copy {
+struct Copy : Bounds {
     typedef Element<DTYPE> E;
     typedef typename E::Bits Bits;
     // Elements of 16 bytes.
     static constexpr u32 GRAIN = 16 / sizeof(Bits);
 
     u64 values;
-    u32 len, lead;
-    // This block's elements; places first_place to end_place, of which copied_from to copied_to come in bulk.
+    u32 len;
+    // This block's elements.
     Bits* tile;
-    u32 first_place, end_place, copied_from, copied_to;
-    // Places a warp has.
-    u32 part;
+
+    // As another copy of the row has found.
+    __device__ __forceinline__ Copy(void* memory, u64 row_values, u64 length, const Bounds& bounds)
+        : Bounds(bounds), values(row_values), len((u32)length), tile((Bits*)memory) {}
 
     __device__ __forceinline__ Copy(void* memory, u64 row_values, u64 length)
         : values(row_values), len((u32)length), tile((Bits*)memory) {
