@@ -89,8 +89,6 @@ __device__ __forceinline__ void feed(const RowBlock& b, Pipe& pipe, unsigned cha
             float lowest = road == ROAD_DRAW || road == ROAD_CUT ? found.params.min_exponent : MINUS_INF;
             pipe.lines[slot] = Line{found.values, found.mask,           found.params.scale, lowest,
                                     found.params.top_p, live, masses, road == ROAD_LIST ? need : 0, road, copy};
-        }
-        if (lane_id() == 0) {
             yield_to_copies();
             u32 from = copy.copied_from;
             for (u32 c = 0; c < CHUNKS; c++) {

@@ -85,7 +85,7 @@ __device__ __noinline__ bool lead_list(Pipe& pipe) {
     const Ending& row = pipe.ending;
     const Mail& mail = pipe.mails[row.which];
     const Params& params = row.found.params;
-    u32 share = min(MAIL_CANDIDATES / rows.blocks, BLOCK_CANDIDATES);
+    u32 share = rows.candidates_each();
     u32 count = lane_id() < rows.blocks ? Fact{mail.facts[lane_id()]}.count() : 0;
     bool over = __any_sync(ALL_LANES, count > share);
     u32 through = warp_scan(count), n = __shfl_sync(ALL_LANES, through, 31);

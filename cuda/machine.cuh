@@ -84,30 +84,22 @@ __device__ __forceinline__ void completion_expect(u64* at, u32 bytes) {
 
 // Waits for the end of a phase, counted from 0; `parity` is its lowest bit. What peers pushed is seen afterwards. A thread is
 // put aside until then, or for as long as the hint says: without one it would ask again and again, in other warps' time.
-__device__ __forceinline__ void completion_wait(u64* at, u32 parity = 0) {
-    constexpr u32 HINT_NS = 20000;
-    u32 done;
-    do {
-        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2, %3;\n\t"
-                     "selp.u32 %0, 1, 0, p;\n\t}"
-                     : "=r"(done)
-                     : "r"(shared_address(at)), "r"(parity), "r"(HINT_NS)
-                     : "memory");
-    } while (!done);
-}
+#define SD_WAIT(scope)                                                                                                  \
+    constexpr u32 HINT_NS = 20000;                                                                                     \
+    u32 done;                                                                                                          \
+    do {                                                                                                               \
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire." scope ".shared::cta.b64 p, [%1], %2, %3;\n\t" \
+                     "selp.u32 %0, 1, 0, p;\n\t}"                                                                      \
+                     : "=r"(done)                                                                                      \
+                     : "r"(shared_address(at)), "r"(parity), "r"(HINT_NS)                                              \
+                     : "memory");                                                                                      \
+    } while (!done)
+
+__device__ __forceinline__ void completion_wait(u64* at, u32 parity = 0) { SD_WAIT("cluster"); }
 
 // The same, where all that arrives or is copied is this block's own: what the multiprocessor has in its cache stays good.
-__device__ __forceinline__ void completion_wait_own(u64* at, u32 parity = 0) {
-    constexpr u32 HINT_NS = 20000;
-    u32 done;
-    do {
-        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2, %3;\n\t"
-                     "selp.u32 %0, 1, 0, p;\n\t}"
-                     : "=r"(done)
-                     : "r"(shared_address(at)), "r"(parity), "r"(HINT_NS)
-                     : "memory");
-    } while (!done);
-}
+__device__ __forceinline__ void completion_wait_own(u64* at, u32 parity = 0) { SD_WAIT("cta"); }
+#undef SD_WAIT
 
 __device__ __forceinline__ u32 cluster_rank() {
     u32 r;

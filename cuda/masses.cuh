@@ -57,7 +57,7 @@ __device__ __forceinline__ void send(Pipe& pipe, const Report& report, u32 warp)
         if (turn.road == ROAD_CUT) push(turn.lead, &to.listed[rows.rank * MASS_WARPS + warp], report.listed, &pipe.mailed[mail]);
     }
     if (warp != 0) return;
-    u32 half = turn.j & 1, share = min(MAIL_CANDIDATES / rows.blocks, BLOCK_CANDIDATES);
+    u32 half = turn.j & 1, share = rows.candidates_each();
     u32 count = turn.road == ROAD_LIST ? pipe.found_count[half] : 0;
     if (lane_id() == 0) {
         Fact fact = Fact::of(turn.max, turn.nan, count);

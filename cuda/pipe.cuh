@@ -137,6 +137,9 @@ struct Rows {
         return r;
     }
 
+    // Candidates of one block that a mail holds.
+    __device__ __forceinline__ u32 candidates_each() const { return min(MAIL_CANDIDATES / blocks, BLOCK_CANDIDATES); }
+
     // The list of a mass warp, counted over the cluster, for a mail of a lead.
     __device__ __forceinline__ u64* list(u32 lead, u32 mail, u32 part) const {
         u64 before = (((u64)first * blocks + lead) * MAILS + mail) * blocks * MASS_WARPS + part;

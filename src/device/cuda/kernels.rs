@@ -21,7 +21,7 @@ macro_rules! unit {
     // One whose warps have roles.
     ($name:literal with roles: $($source:literal)+) => {
         unit!(@ $name: "abi.cuh" "machine.cuh" "roles.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh"
-            "row.cuh" "output.cuh" "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "pipe.cuh"
+            "row.cuh" "output.cuh" "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "pipe.cuh"
             "front.cuh" "feed.cuh" "masses.cuh" "lead_roads.cuh" "lead_top_p.cuh" "lead.cuh" "draw.cuh" $($source)+)
     };
     (@ $name:literal: $($source:literal)+) => {
