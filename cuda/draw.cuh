@@ -1,6 +1,6 @@
 // Draws a token for many rows: clusters that stay, each taking row after row through pipe.cuh. The logits are read once from
-// global memory into shared memory; the maximum is taken as they arrive, the masses from shared memory, while the copies of
-// the next rows run. Bound: the bytes of the logits; with masses about 25 instructions an element (2 for the maximum,
+// global memory into shared memory; the maximum is taken when they have arrived, the masses from shared memory, while the copies
+// of the next rows run. Bound: the bytes of the logits; with masses about 25 instructions an element (2 for the maximum,
 // 22.75 for the mass) on four schedulers a multiprocessor, which at 132 of them is a little less than the time of the bytes.
 
 template <u32 DTYPE>
@@ -14,10 +14,11 @@ __device__ __forceinline__ void draw_rows(const RowBlock& b) {
     allow_next_launch();
     wait_for_inputs();
     u32 warp = threadIdx.x / 32;
-    if (warp < FIRST_MASS / 32) front<DTYPE>(b, pipe, memory);
+    if (warp < FIRST_TELL / 32) feed<DTYPE>(b, pipe, memory);
+    if (warp >= FIRST_TELL / 32 && warp < FIRST_SEND / 32) tell(b, pipe);
+    if (warp >= FIRST_SEND / 32 && warp < FIRST_MASS / 32) send_all(pipe);
     if (warp >= FIRST_MASS / 32 && warp < FIRST_LEAD / 32) sum_up<DTYPE>(pipe, memory);
-    if (warp >= FIRST_LEAD / 32 && warp < FIRST_FEED / 32) lead<DTYPE>(pipe);
-    if (warp >= FIRST_FEED / 32) feed<DTYPE>(b, pipe, memory);
+    if (warp >= FIRST_LEAD / 32) lead<DTYPE>(pipe);
     // Peers may still be sending to this block, or reading it.
     cluster_barrier();
 #endif

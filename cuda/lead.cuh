@@ -2,19 +2,12 @@
 
 #if __CUDA_ARCH__ >= 900
 
-// The last road, from global memory.
-__device__ __noinline__ void lead_any(Pipe& pipe) {
-    __builtin_assume(__isShared(&pipe));
-    const Ending& row = pipe.ending;
-    Block team(pipe.shared);
-    Global<Block> source(team, row.found.values, row.found.mask, 0, pipe.block.logits_dtype, pipe.block.vocab);
-    Row<Global<Block>> all(source);
-    all.process(source.len, row.found.params, row.weight.max, row.status);
-    i64 token = all.draw(row.bits);
+// A row without a token.
+__device__ __forceinline__ void store_empty(const RowBlock& b, const Ending& row) {
     if (thread_id() != 0) return;
-    store_token(pipe.block, row.row_index, token);
-    store<i32>(pipe.block.status, row.row_index, all.status);
-    if (pipe.block.logprobs != 0) store<float>(pipe.block.logprobs, row.row_index, all.logprob(token));
+    store_token(b, row.row_index, -1);
+    store<i32>(b.status, row.row_index, row.status | SD_STATUS_EMPTY_ROW);
+    store<float>(b.logprobs, row.row_index, MINUS_INF);
 }
 
 // What the lead's threads share of a row, by its first warp, which waits for the row's mail. The others are put aside: a
@@ -27,14 +20,13 @@ __device__ __forceinline__ void begin_ending(Pipe& pipe, u32 j) {
     const Mail& mail = pipe.mails[which];
     Ending& row = pipe.ending;
     Resolved found = resolve(b, row_index);
-    Road road = road_of(b, row_index, found, pipe_need(found.params, b.vocab, rows.blocks), rows.list_length);
+    Road road = road_of(found, pipe_need(found.params, b.vocab, rows.blocks), rows.list_length);
     if (lane_id() == 0) {
         row.row_index = row_index, row.which = which, row.road = road;
         row.found = found;
-        row.bits = 0;
-        if (found.state == ROW_LIVE && b.positions != 0)
-            row.bits = draw_bits(b, row_index, row_index, 0, found.params.seed, SD_CASE_FRESH);
-        u32 words = rows.blocks * (MASS_WARPS + 1) + (road == ROAD_CUT ? rows.blocks * MASS_WARPS + 1 : 0);
+        row.bits = found.state == ROW_LIVE ? draw_bits(b, row_index, row_index, 0, found.params.seed, SD_CASE_FRESH) : 0;
+        u32 words = rows.blocks * (MASS_WARPS + 1) + (road == ROAD_CUT ? rows.blocks * MASS_WARPS : 0) +
+                    (road == ROAD_CUT || road == ROAD_LIST ? 1 : 0);
         completion_expect(&pipe.mailed[which], words * 8);
     }
     completion_wait(&pipe.mailed[which], turn / MAILS & 1);
@@ -52,18 +44,18 @@ __device__ __forceinline__ void begin_ending(Pipe& pipe, u32 j) {
     row.weight = Weight{max == 0.0f ? -0.0f : max, row.found.params.scale, row.found.params.min_exponent};
 }
 
-// Ends the row by its road, or the last one.
+// Ends the row by its road, or from the whole of it.
 template <u32 DTYPE>
 __device__ __forceinline__ void end_row(Pipe& pipe) {
     const Ending& row = pipe.ending;
-    bool done = false;
-    if (row.weight.max != MINUS_INF) {
-        if (row.road == ROAD_DRAW) done = lead_draw<DTYPE>(pipe);
-        if (row.road == ROAD_LIST) done = lead_list(pipe);
-        if (row.road == ROAD_CUT) done = lead_top_p<DTYPE>(pipe);
-    }
-    if (!done && row.found.state == ROW_LIVE) lead_any(pipe);
     if (row.found.state == ROW_BAD) store_bad(pipe.block, row.row_index, Block(pipe.shared));
+    if (row.found.state != ROW_LIVE) return;
+    if (row.weight.max == MINUS_INF) return store_empty(pipe.block, row);
+    bool done = false;
+    if (row.road == ROAD_DRAW) done = lead_draw<DTYPE>(pipe);
+    if (row.road == ROAD_LIST) done = lead_list(pipe);
+    if (row.road == ROAD_CUT) done = lead_top_p<DTYPE>(pipe);
+    if (!done) lead_whole<DTYPE>(pipe);
 }
 
 template <u32 DTYPE>

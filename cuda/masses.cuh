@@ -1,6 +1,6 @@
-// The mass warps of pipe.cuh: they go over a row in shared memory once its maximum is known, sum up its masses or pick out its
-// candidates, and send what they found to the row's lead. For top-p alone they list on the way what lies near its end, as far
-// as a look at some of the row can tell where that is.
+// The mass warps of pipe.cuh go over a row in shared memory once its maximum is known, sum up its masses or pick out its
+// candidates. For top-p alone they list on the way what lies near its end, as far as a look at some of the row can tell where
+// that is. One pass; what is found in it by the way are a few bits a thread, which say where to look again.
 
 #if __CUDA_ARCH__ >= 900
 
@@ -8,118 +8,98 @@
 struct Collector {
     u64* found;
     u32* count;
-    float lowest;
+    float least;
 
     // Takes those of four neighbouring values.
     template <class C>
     __device__ __forceinline__ void see(const C& copy, u32 place, const float* x) const {
-        if (fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3])) < lowest) return;
         for (u32 e = 0; e < 4; e++) {
             u32 index = place + e - copy.lead;
-            if (!(x[e] >= lowest) || index >= copy.len) continue;
+            if (!(x[e] >= least) || index >= copy.len) continue;
             u32 at = atomicAdd(count, 1u);
             if (at < BLOCK_CANDIDATES) found[at] = (u64)key_of(x[e]) << 32 | ~index;
         }
     }
 };
 
-// Collects among a warp's part.
+// Collects from the groups of a warp's part that have a bit.
 template <class C>
-__device__ __forceinline__ void collect(const Collector& collector, const C& copy, u32 warp) {
-    u32 place, end;
-    copy.part_of(warp, &place, &end);
-    place += lane_id() * 4;
-#pragma unroll 4
-    for (; place < end; place += 128) {
+__device__ __forceinline__ void collect(const Collector& collector, const C& copy, u32 warp, u32 hits) {
+    u32 from, end;
+    copy.part_of(warp, &from, &end);
+#pragma unroll 1
+    for (; hits != 0; hits &= hits - 1) {
+        u32 place = from + (__ffs((i32)hits) - 1) * 128 + lane_id() * 4;
         float x[4];
         copy.load4(place, x);
         collector.see(copy, place, x);
     }
 }
 
-// Waits until the lead is done with the mail, and the lists, of the row two turns before. One lane waits: once it has sent,
-// the lead may go on and end the next phase, before slower lanes have seen this one.
-__device__ __forceinline__ void await_credit(Pipe& pipe, const Turn& turn) {
-    if (lane_id() == 0 && turn.number >= MAILS)
-        completion_wait(&pipe.credit[turn.lead][turn.number & 1], (turn.number / MAILS - 1) & 1);
-    __syncwarp();
+// A bit for each of this thread's groups that has at least the value `least`.
+template <class C>
+__device__ __forceinline__ u32 hits_of_part(const C& copy, float least, u32 warp) {
+    u32 place, end, hits = 0, bit = 1;
+    copy.part_of(warp, &place, &end);
+#pragma unroll 4
+    for (place += lane_id() * 4; place < end; place += 128, bit <<= 1) {
+        float x[4];
+        copy.load4(place, x);
+        if (fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3])) >= least) hits |= bit;
+    }
+    return hits;
 }
 
-// Sends a mass warp's report to the row's lead, and from the first warp of each block the block's candidates.
-__device__ __forceinline__ void send(Pipe& pipe, const Report& report, u32 warp) {
-    const Rows& rows = pipe.rows;
-    const Turn& turn = report.turn;
-    u32 mail = turn.number & 1;
-    await_credit(pipe, turn);
-    Mail& to = pipe.mails[mail];
-    if (lane_id() == 0) {
-        push(turn.lead, &to.sums[rows.rank * MASS_WARPS + warp], report.mass, &pipe.mailed[mail]);
-        if (turn.road == ROAD_CUT) push(turn.lead, &to.listed[rows.rank * MASS_WARPS + warp], report.listed, &pipe.mailed[mail]);
-    }
-    if (warp != 0) return;
-    u32 half = turn.j & 1, share = rows.candidates_each();
-    u32 count = turn.road == ROAD_LIST ? pipe.found_count[half] : 0;
-    if (lane_id() == 0) {
-        Fact fact = Fact::of(turn.max, turn.nan, count);
-        push(turn.lead, &to.facts[rows.rank], fact.word, &pipe.mailed[mail]);
-        if (turn.road == ROAD_CUT && rows.rank == turn.lead) push(turn.lead, &to.window, report.window, &pipe.mailed[mail]);
-    }
-    if (count == 0) return;
-    for (u32 i = lane_id(); i < min(count, share); i += 32)
-        push(turn.lead, &to.candidates[rows.rank * share + i], pipe.found[half][i], &pipe.listed[mail]);
-    __syncwarp();
-    if (lane_id() == 0) pipe.found_count[half] = 0;
-}
-
-// Sums of a thread over its share of a warp's part.
-struct PartMass {
-    // All of it, and what is at or above the window.
-    u64 whole, above;
-    // Groups noted by the warp; it may pass what the notes hold.
-    u32 marked;
-};
-
-// Mass of a warp's part. Groups of four with a value in the window are noted, ascending, and maybe some without.
-template <bool HIGH, class C>
-__device__ __forceinline__ PartMass mass_and_marks(const C& copy, float max, float scale, const Window& window, u32 warp,
-                                                   u16* marks) {
-    u32 from, end, before = (1u << lane_id()) - 1, notes = shared_address(marks);
-    copy.part_of(warp, &from, &end);
-    PartMass own = {0, 0, 0};
-    // The middle of the window, and a little more than half its width.
-    float upper = fminf(window.high, max), middle = window.low * 0.5f + upper * 0.5f;
-    float reach = fmaxf(upper - middle, middle - window.low) * 1.001f + fabsf(middle) * 1e-6f;
-    float x[4];
-    u32 place = from + lane_id() * 4;
+// The same of what lies between a task's least and high, and maybe of some beside it, with the mass, also that from `high` on.
+template <class C>
+__device__ __forceinline__ PartMass mass_around(const C& copy, const Task& task, u32 warp, u64* above) {
+    u32 place, end, bit = 1;
+    copy.part_of(warp, &place, &end);
+    place += lane_id() * 4;
+    PartMass own = {0, 0};
+    // The middle of what is listed, and a little more than half its width.
+    float upper = fminf(task.high, task.max), middle = task.least * 0.5f + upper * 0.5f;
+    float reach = fmaxf(upper - middle, middle - task.least) * 1.001f + fabsf(middle) * 1e-6f;
+    float x[4], t[4];
     if (place < end) copy.load4(place, x);
 #pragma unroll 1
-    for (u32 group = lane_id(), last = (end - from + 127) / 128 * 32; group < last; group += 32) {
-        // Past the end of the part there is nothing.
-        if (place >= end)
-            for (u32 e = 0; e < 4; e++) x[e] = MINUS_INF;
+    for (; place < end; bit <<= 1) {
         float near = fminf(fminf(fabsf(x[0] - middle), fabsf(x[1] - middle)), fminf(fabsf(x[2] - middle), fabsf(x[3] - middle)));
-        u32 hits = __ballot_sync(ALL_LANES, near <= reach), at = own.marked + __popc(hits & before);
-        if (near <= reach && at < MARKS) shared_store(notes + at * 2, (u16)group);
-        own.marked += __popc(hits);
-        float t[4];
+        if (near <= reach) own.hits |= bit;
         bool high[4];
-        for (u32 e = 0; e < 4; e++) t[e] = __fmul_rn(__fsub_rn(x[e], max), scale), high[e] = x[e] >= window.high;
+        for (u32 e = 0; e < 4; e++) t[e] = __fmul_rn(__fsub_rn(x[e], task.max), task.scale), high[e] = x[e] >= task.high;
         place += 128;
         if (place < end) copy.load4(place, x);
         Powers<4> powers(t);
         for (u32 e = 0; e < 4; e++) {
             u64 mass = whole_mass(powers.scaled(e));
             own.whole += mass;
-            if (HIGH) own.above += high[e] ? mass : 0;
+            *above += high[e] ? mass : 0;
         }
     }
     return own;
 }
 
-// Writes a warp's tokens of the window to `list`, ids ascending; their number, more than the list holds if they are not all
-// there.
+// Notes the groups of a warp's part that have a bit, ascending; their number, which may pass what the notes hold.
+__device__ __forceinline__ u32 mark(u32 hits, u16* marks) {
+    u32 marked = 0, before = (1u << lane_id()) - 1, notes = shared_address(marks);
+    // Eight side by side, as each is a chain.
+#pragma unroll 1
+    for (u32 group = lane_id(), last = __reduce_or_sync(ALL_LANES, hits); last != 0; last >>= 8, hits >>= 8) {
+#pragma unroll
+        for (u32 k = 0; k < 8; k++, group += 32) {
+            u32 who = __ballot_sync(ALL_LANES, hits >> k & 1), at = marked + __popc(who & before);
+            if ((hits >> k & 1) && at < MARKS) shared_store(notes + at * 2, (u16)group);
+            marked += __popc(who);
+        }
+    }
+    return marked;
+}
+
+// Writes a warp's tokens from `least` to below `high` to `list`, ids ascending; their number, more than the list holds if they are
+// not all there.
 template <class C>
-__device__ __forceinline__ u32 list_marked(const C& copy, const Window& window, u32 warp, const u16* marks, u32 marked, u64* list,
+__device__ __forceinline__ u32 list_marked(const C& copy, const Task& task, u32 warp, const u16* marks, u32 marked, u64* list,
                                            u32 length) {
     if (marked > MARKS) return LIST + 1;
     u32 from, end, count = 0;
@@ -133,100 +113,77 @@ __device__ __forceinline__ u32 list_marked(const C& copy, const Window& window, 
             u32 place = from + marks[first + lane_id()] * 4;
             copy.load4(place, x);
             index = place - copy.lead;
-            for (u32 e = 0; e < 4; e++) hits |= (x[e] >= window.low && x[e] < window.high && index + e < copy.len ? 1u : 0u) << e;
+            for (u32 e = 0; e < 4; e++) hits |= (x[e] >= task.least && x[e] < task.high && index + e < copy.len ? 1u : 0u) << e;
         }
         u32 through = warp_scan((u32)__popc(hits)), at = count + through - __popc(hits);
         for (u32 e = 0; e < 4; e++) {
-            if (!(hits >> e & 1)) continue;
-            if (at < length) list[at] = (u64)key_of(x[e]) << 32 | ~(index + e);
-            at++;
+            if ((hits >> e & 1) && at < length) list[at] = (u64)key_of(x[e]) << 32 | ~(index + e);
+            at += hits >> e & 1;
         }
         count += __shfl_sync(ALL_LANES, through, 31);
     }
     return count > length ? LIST + 1 : count;
 }
 
-// Sends a report that was kept back: the list it tells the length of was written long ago.
-__device__ __noinline__ void flush(Pipe& pipe, u32 warp) {
-    __builtin_assume(__isShared(&pipe));
-    const Report& report = pipe.reports[warp];
-    __syncwarp();
-    // A list is in memory before its length is known to the lead.
-    if (lane_id() == 0) __threadfence();
-    __syncwarp();
-    send(pipe, report, warp);
-    __syncwarp();
+// The masses of a row whose maximum is known, in a warp's part, and its candidates, or the list of its tokens that top-p may keep.
+template <class C>
+__device__ __forceinline__ Report go_over(Pipe& pipe, const C& copy, const Task& task, u32 j, u32 warp) {
+    const Rows& rows = pipe.rows;
+    Weight weight = {task.max, task.scale, task.lowest};
+    Collector collector = {pipe.found[j & 1], &pipe.found_count[j & 1], task.least};
+    Report report = {0, 0};
+    if (task.work == WORK_MASS) report.mass = mass_and_hits<false>(copy, weight, 0.0f, warp).whole;
+    if (task.work == WORK_KEPT_MASS || task.work == WORK_MASS_THEN_COLLECT) report.mass = kept_mass_of_part(copy, weight, warp);
+    if (task.work == WORK_COLLECT || task.work == WORK_MASS_THEN_COLLECT)
+        collect(collector, copy, warp, hits_of_part(copy, task.least, warp));
+    if (task.work >= WORK_MASS_AND_COLLECT) {
+        u64 above = 0;
+        PartMass own;
+        if (task.work == WORK_LIST_AROUND) own = mass_around(copy, task, warp, &above);
+        else own = mass_and_hits<true>(copy, weight, task.least, warp);
+        report.mass = own.whole;
+        if (task.work == WORK_MASS_AND_COLLECT) {
+            collect(collector, copy, warp, own.hits);
+        } else {
+            u16* marks = pipe.marks[warp];
+            u32 marked = mark(own.hits, marks);
+            u64* list = rows.list(j % rows.blocks, j / rows.blocks & 1, rows.rank * MASS_WARPS + warp);
+            u32 count = list_marked(copy, task, warp, marks, marked, list, rows.list_length);
+            report.listed = (u64)count << LISTED_SHIFT | warp_sum(above);
+        }
+    }
+    report.mass = warp_sum(report.mass);
+    return report;
 }
 
-// Eleven warps: the masses of a row whose maximum is known, and its candidates, or the list of its tokens that top-p may keep.
+// Sixteen warps, each by itself: the maxima of the rows, and their masses once the blocks have told each other the maxima.
 template <u32 DTYPE>
 __device__ __noinline__ void sum_up(Pipe& pipe, unsigned char* memory) {
-    const RowBlock& b = pipe.block;
     const Rows& rows = pipe.rows;
     // A function that is called has lost sight of where its references lead.
     __builtin_assume(__isShared(&pipe));
-    // Whether a row of the launch may have candidates, which a block's warps collect together.
-    bool together = (b.filters & SD_FILTER_TOP_K) != 0;
-    u32 warp = (threadIdx.x - FIRST_MASS) / 32;
+    u32 warp = (threadIdx.x - FIRST_MASS) / 32, ahead = rows.ahead();
     cluster_wait_started();
-    Turn turn = {0, 0, 0, 0, MINUS_INF, 0, ROAD_ANY};
-    u32 parity = 0, entry = 0, entry_parity = 0;
-    bool pending = false;
-    for (u32 j = 0; j < rows.count; j++) {
-        turn.j = j;
-        completion_wait_own(&pipe.seen[turn.slot], parity);
-        const Line line = pipe.lines[turn.slot];
-        completion_wait(&pipe.maxima[entry], entry_parity);
-        u64 x = lane_id() < rows.blocks ? pipe.tops[entry][lane_id()] : 0xfffffffeull;
-        turn.max = value_of_key(__reduce_max_sync(ALL_LANES, (u32)(x >> 32)));
-        turn.nan = __reduce_or_sync(ALL_LANES, (u32)x & 1);
-        u32 bound = __reduce_min_sync(ALL_LANES, (u32)x & ~1u);
-        turn.road = line.road;
-        Report report = {turn, 0, 0, 0};
-        if (line.live && turn.max != MINUS_INF) {
-            Copy<DTYPE> copy(memory + turn.slot * rows.slot_bytes, line.values, b.vocab, line.bounds);
-            if (line.road == ROAD_CUT) {
-                completion_wait_own(&pipe.weighed[turn.slot], parity);
-                Window w = pipe.windows[turn.slot];
-                u16* marks = pipe.marks[warp];
-                PartMass mass = {0, 0, 0};
-                if (turn.max != PLUS_INF)
-                    mass = w.high == PLUS_INF ? mass_and_marks<false>(copy, turn.max, line.scale, w, warp, marks)
-                                              : mass_and_marks<true>(copy, turn.max, line.scale, w, warp, marks);
-                // By now the list of the row before is in memory, as good as.
-                if (pending) flush(pipe, warp);
-                pending = false;
-                await_credit(pipe, turn);
-                u64* list = rows.list(turn.lead, turn.number & 1, rows.rank * MASS_WARPS + warp);
-                u32 count = turn.max == PLUS_INF ? 0 : list_marked(copy, w, warp, marks, mass.marked, list, rows.list_length);
-                report.mass = mass.whole;
-                report.listed = (u64)count << LISTED_SHIFT | warp_sum(mass.above);
-                // The largest key below the window's end.
-                report.window = (u64)(w.high == PLUS_INF ? key_of(turn.max) : key_of(w.high) - 1) << 32 | key_of(w.low);
-            } else {
-                Collector collector = {pipe.found[j & 1], &pipe.found_count[j & 1],
-                                       fmaxf(value_of_key(bound), LOWEST_FINITE)};
-                auto see = [&](u32 place, const float* x) { collector.see(copy, place, x); };
-                Weight weight = {turn.max, line.scale, line.lowest};
-                if (line.masses && line.need != 0) report.mass = mass_of_part(copy, weight, warp, see);
-                else if (line.masses) report.mass = mass_of_part(copy, weight, warp);
-                else if (line.need != 0) collect(collector, copy, warp);
-            }
+    // The row whose maximum is next.
+    u32 next = 0, next_slot = 0, next_parity = 0;
+#pragma unroll 1
+    for (u32 j = 0, slot = 0, parity = 0; j < rows.count; j++) {
+#pragma unroll 1
+        for (; next < min(j + ahead, rows.count); next++) {
+            completion_wait_own(&pipe.arrived[next_slot], next_parity);
+            take_maximum(pipe, copy_in_slot<DTYPE>(pipe, memory, next_slot), pipe.lines[next_slot], next, warp);
+            __syncwarp();
+            if (lane_id() == 0) completion_arrive(&pipe.maxed[next_slot]);
+            if (++next_slot == rows.slots) next_slot = 0, next_parity ^= 1;
         }
-        report.mass = warp_sum(report.mass);
+        completion_wait_own(&pipe.weighed[slot], parity);
+        const Task task = pipe.tasks[slot];
+        Report report = go_over(pipe, copy_in_slot<DTYPE>(pipe, memory, slot), task, j, warp);
+        if (lane_id() == 0) pipe.reports[j & 1][warp] = report;
         __syncwarp();
-        if (lane_id() == 0) completion_arrive(&pipe.left[turn.slot]);
-        // Candidates are complete; and those of two rows ago are sent, as their senders have been here since.
-        if (together) named_barrier(MASS_BARRIER, MASS_THREADS);
-        if (pending) flush(pipe, warp);
-        pending = turn.road == ROAD_CUT;
-        if (pending && lane_id() == 0) pipe.reports[warp] = report;
-        if (!pending) send(pipe, report, warp);
-        if (++turn.slot == rows.slots) turn.slot = 0, parity ^= 1;
-        if (++entry == 2 * rows.slots) entry = 0, entry_parity ^= 1;
-        if (++turn.lead == rows.blocks) turn.lead = 0, turn.number++;
+        if (lane_id() == 0) completion_arrive(&pipe.left[slot]);
+        if (++slot == rows.slots) slot = 0, parity ^= 1;
     }
-    if (pending) flush(pipe, warp);
 }
 
 #endif

@@ -1,12 +1,17 @@
-// Rows through a cluster, one behind the other: block r holds the r-th part of a row in one of a few slots of shared
-// memory; while one row is summed up, the next has its maximum taken and the one after that arrives. Each row has a lead,
-// the blocks taking turns: the others send it what they found and go on, so that nobody waits for the end of a row. What
-// has a slot, an entry or a mail for every few rows is written again only when all who read it are done:
+// Rows through a cluster, one behind the other: block r holds the r-th part of a row in one of a few slots of shared memory, and
+// each of its mass warps a part of that. A mass warp takes the maximum of a row two ahead of the one that it sums up, so that the
+// blocks' word on it has come when it gets there. Each row has a lead, the blocks taking turns: the others send it what they found
+// and go on, so that nobody waits for the end of a row. What has a slot, an entry or a mail for every few rows is written again
+// only when all who read it are done:
 // * a slot when the mass warps of its block have left it (`left`);
 // * an entry of maxima, twice as many as slots: a block sends the maximum of row j + 2 * slots once it has summed up row
-//   j + slots, which no block can before all have summed up row j;
+//   j + slots, which no block can before all have read the maxima of row j;
 // * the look of an entry likewise: it is cleared before the mass warps come to the row;
-// * a mail when its lead has said so (`credit`).
+// * offers, of which there are two, and this block's look: the teller has read those of row j before the mass warps sum it up, after
+//   which they take the maximum of row j + 2;
+// * a report and candidates, of which there are two: the teller lets the mass warps come to row j + 2 when those of row j are sent
+//   (`sent`);
+// * a mail when its lead has said so (`credit`), and the lists with it: the teller asks before the mass warps come to the row.
 
 #if __CUDA_ARCH__ >= 900
 
@@ -16,7 +21,7 @@ constexpr u32 MAX_BLOCKS = 16;
 constexpr u32 LIST = 256;
 // What other stages count in comes first in the scratch memory.
 constexpr u32 SCRATCH_HEAD = 256;
-constexpr u32 MASS_WARPS = MASS_THREADS / 32, FRONT_WARPS = FRONT_THREADS / 32;
+constexpr u32 MASS_WARPS = MASS_THREADS / 32;
 // Mails a lead has open, and candidates in one: a share a block, and never more than a block keeps.
 constexpr u32 MAILS = 2;
 constexpr u32 MAIL_CANDIDATES = 512, BLOCK_CANDIDATES = 64;
@@ -24,8 +29,8 @@ static_assert(MAX_BLOCKS * MASS_WARPS <= LEAD_THREADS, "a thread of the lead for
 
 // How a row is ended.
 enum Road : u32 {
-    // By the passes of row.cuh, from global memory, or not at all.
-    ROAD_ANY,
+    // From all of it, in global memory, or not at all.
+    ROAD_WHOLE,
     // No filter but min-p: masses, and the part of the row the draw falls into.
     ROAD_DRAW,
     // A small top-k: the few candidates, and for a top-p over the whole row its mass.
@@ -46,23 +51,26 @@ struct Line {
     u64 top_p;
     u32 live, masses, need;
     Road road;
-    Bounds bounds;
+    // Of this block's part, whose first place is 0: how far token 0 is after it, modulo 2^32, how many places there are, and how many
+    // a warp has.
+    u32 lead, places, part;
 };
 
-// A look at a row's masses by octaves, of those from 2^-28 of a block's largest on, in units of 2^-8 of the octave, at the
-// octave's number modulo OCTAVES: first of the largest values of many small parts, among which are nearly all of the row's
-// largest; then of SAMPLED groups of four neighbours of each block.
-constexpr u32 OCTAVES = 64, OCTAVES_SEEN = 32, OCTAVES_TAKEN = 28, OCTAVE_UNITS = 256, SAMPLED = 256;
+// A look at a row's masses by octaves, of those from 2^-28 of a warp's largest on, in units of 2^-8 of the octave, at the octave's
+// number modulo OCTAVES: first of the largest value of each thread, among which are nearly all of the row's largest; then of
+// two tokens a thread.
+constexpr u32 OCTAVES = 64, OCTAVES_SEEN = 32, OCTAVES_TAKEN = 28, OCTAVE_UNITS = 256;
 struct Look {
     u32 largest[OCTAVES], sample[OCTAVES];
 };
 constexpr u32 LOOK_WORDS = sizeof(Look) / 8;
-static_assert(FRONT_THREADS >= 32 + LOOK_WORDS, "a thread of the front, but of its first warp, for each word");
 // A mass warp's second word on a row whose tokens are listed: the mass above those, and over it how many are listed. A part is
 // less than 2^13 tokens.
 constexpr u32 LISTED_SHIFT = 54;
+// The largest keys of a block's warps that its bound is found among.
+constexpr u32 MAX_OFFERS = 64;
 // Groups of a part that can be noted.
-constexpr u32 MARKS = 192;
+constexpr u32 MARKS = 128;
 
 // What a block says of a row in one word: the maximum, whether there was a NaN, the number of its candidates.
 struct Fact {
@@ -76,29 +84,49 @@ struct Fact {
     __device__ __forceinline__ u32 count() const { return (u32)word & 0x7fffffffu; }
 };
 
-// A row whose maximum is known.
-struct Turn {
-    u32 j, slot, lead, number;
-    float max;
-    u32 nan;
-    Road road;
+// What the mass warps do with a row.
+enum Work : u32 {
+    WORK_NONE,
+    WORK_MASS,
+    // With min-p, or of a row with +inf.
+    WORK_KEPT_MASS,
+    WORK_COLLECT,
+    // In two passes, for a row with +inf.
+    WORK_MASS_THEN_COLLECT,
+    // In one, as the next two.
+    WORK_MASS_AND_COLLECT,
+    // What is at or above a value, and what is between two.
+    WORK_LIST,
+    WORK_LIST_AROUND,
 };
 
-// What a mass warp has to say of a row: the mass of its part; where tokens are listed, see LISTED_SHIFT, and their largest key
-// with the least below it.
+// A row whose maximum is known, as the teller leaves it to the mass warps and takes it up again when they are done.
+struct Task {
+    // `least` is the least value of a token that is collected or listed, `high` the least of one that is known to be kept.
+    float max, scale, lowest, least, high;
+    Work work;
+    Road road;
+    u32 nan;
+};
+
+// What a mass warp found of a row: the mass of its part, and where tokens are listed, see LISTED_SHIFT.
 struct Report {
-    Turn turn;
-    u64 mass, listed, window;
+    u64 mass, listed;
 };
 
 // What the blocks send to the lead of a row.
 struct Mail {
-    // Of every mass warp of the cluster, and of the lead's block: see Report.
-    u64 sums[MAX_BLOCKS * MASS_WARPS], listed[MAX_BLOCKS * MASS_WARPS];
+    // Of every mass warp of the cluster: see Report.
+    u64 sums[MAX_BLOCKS * MASS_WARPS];
+    // The largest key that may be listed or collected, and the least, by the lead's block.
     u64 window;
     // Of every block: see Fact.
     u64 facts[MAX_BLOCKS];
-    u64 candidates[MAIL_CANDIDATES];
+    // By its road a row has the one or the other.
+    union {
+        u64 listed[MAX_BLOCKS * MASS_WARPS];
+        u64 candidates[MAIL_CANDIDATES];
+    };
 };
 
 // A row that is being ended, as the lead's threads share it.
@@ -137,6 +165,14 @@ struct Rows {
         return r;
     }
 
+    // How far the maxima are ahead of the masses.
+    __device__ __forceinline__ u32 ahead() const { return min(slots - 1, 2u); }
+
+    // Largest keys of a mass warp for a bound that `need` tokens of a block reach.
+    __device__ __forceinline__ u32 offers_each(u32 need) const {
+        return need <= 1 ? 1 : min((need + MASS_WARPS - 1) / MASS_WARPS * 2, MAX_OFFERS / MASS_WARPS);
+    }
+
     // Candidates of one block that a mail holds.
     __device__ __forceinline__ u32 candidates_each() const { return min(MAIL_CANDIDATES / blocks, BLOCK_CANDIDATES); }
 
@@ -154,35 +190,37 @@ struct Pipe {
     Rows rows;
     // The lead's.
     Shared shared;
-    u64 arrivals[MAX_SLOTS][CHUNKS], ready[MAX_SLOTS], seen[MAX_SLOTS], weighed[MAX_SLOTS], left[MAX_SLOTS];
+    u64 arrived[MAX_SLOTS], maxed[MAX_SLOTS], weighed[MAX_SLOTS], left[MAX_SLOTS], sent[2];
     u64 maxima[2 * MAX_SLOTS], mailed[MAILS], listed[MAILS], credit[MAX_BLOCKS][MAILS];
     Line lines[MAX_SLOTS];
-    Window windows[MAX_SLOTS];
-    // Largest key, bound and NaN flag of every block.
+    Task tasks[MAX_SLOTS];
+    // Largest key, bound and NaN flag of every block; where top-p cuts, the bound is the least of the largest keys of its warps.
     u64 tops[2 * MAX_SLOTS][MAX_BLOCKS];
-    u32 offers[2][64], nan[2][FRONT_WARPS];
+    // The mass warps' largest keys, and which of them saw NaN.
+    u32 offers[2][MAX_OFFERS], nan[2][MASS_WARPS];
     // Candidates of this block, for every other row.
     u64 found[2][BLOCK_CANDIDATES];
     u32 found_count[2];
     // All blocks' look at a row, and this block's, for every other row.
     __align__(8) Look looks[2 * MAX_SLOTS], own_look[2];
     Mail mails[MAILS];
-    // Groups of four in which a mass warp has seen a token to list, from the start of its part; and its report on such a row, which
-    // it sends when the list is sure to be in memory.
+    // Of the mass warps, for every other row.
+    Report reports[2][MASS_WARPS];
+    // Groups of four in which a mass warp has seen a token to list, from the start of its part.
     u16 marks[MASS_WARPS][MARKS];
-    Report reports[MASS_WARPS];
     Ending ending;
 };
 
 __device__ __forceinline__ void start_pipe(Pipe& pipe) {
     if (threadIdx.x == 0) {
         for (u32 s = 0; s < MAX_SLOTS; s++) {
-            for (u32 c = 0; c < CHUNKS; c++) completion_init(&pipe.arrivals[s][c]);
-            completion_init(&pipe.ready[s], 32);
-            completion_init(&pipe.weighed[s]);
-            completion_init(&pipe.seen[s], FRONT_WARPS);
+            // By the feeder's threads, and the one that starts the copy.
+            completion_init(&pipe.arrived[s], FEED_THREADS + 1);
+            completion_init(&pipe.maxed[s], MASS_WARPS);
+            completion_init(&pipe.weighed[s], TELL_THREADS);
             completion_init(&pipe.left[s], MASS_WARPS);
         }
+        for (u32 i = 0; i < 2; i++) completion_init(&pipe.sent[i], SEND_THREADS);
         for (u32 e = 0; e < 2 * MAX_SLOTS; e++) completion_init(&pipe.maxima[e]);
         for (u32 m = 0; m < MAILS; m++) {
             completion_init(&pipe.mailed[m]);
@@ -205,13 +243,19 @@ __device__ __forceinline__ u32 pipe_need(const Params& params, u64 vocab, u32 bl
     return need <= 32 ? need : 0;
 }
 
-__device__ __forceinline__ Road road_of(const RowBlock& b, u64 row_index, const Resolved& found, u32 need, u32 list_length) {
-    if (found.state != ROW_LIVE || b.positions == 0 || forced_token(b, row_index) != -1) return ROAD_ANY;
+__device__ __forceinline__ Road road_of(const Resolved& found, u32 need, u32 list_length) {
+    if (found.state != ROW_LIVE) return ROAD_WHOLE;
     if (need != 0) return ROAD_LIST;
-    bool bare = (b.ranks | b.kept_counts | b.sum_smaller_probs | b.top_width) == 0;
-    if (!bare || found.params.top_k != SD_TOP_K_OFF) return ROAD_ANY;
+    if (found.params.top_k != SD_TOP_K_OFF) return ROAD_WHOLE;
     if (found.params.top_p == SD_TOP_P_OFF) return ROAD_DRAW;
-    return list_length > 0 ? ROAD_CUT : ROAD_ANY;
+    return list_length > 0 ? ROAD_CUT : ROAD_WHOLE;
+}
+
+// The slot a row lies in.
+template <u32 DTYPE>
+__device__ __forceinline__ Copy<DTYPE> copy_in_slot(const Pipe& pipe, unsigned char* memory, u32 slot) {
+    const Line& line = pipe.lines[slot];
+    return Copy<DTYPE>(memory + slot * pipe.rows.slot_bytes, 0, pipe.block.vocab, Bounds{line.lead, 0, line.places, 0, 0, line.part});
 }
 
 // The octave of a value: its distance from 0 in factors of two of a mass. A rough look, which decides on nothing.

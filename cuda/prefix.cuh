@@ -28,44 +28,74 @@ struct Weight {
     }
 };
 
-struct SeeNothing {
-    __device__ __forceinline__ void operator()(u32, const float*) const {}
+// What a thread finds in its share of a warp's part: the mass, and a bit for each of its groups of four, in their order, that has a
+// value it looks for.
+struct PartMass {
+    u64 whole;
+    u32 hits;
 };
 
-// Mass of this thread's share of a warp's part, its own if not said otherwise, over all tokens; `see(place, values)` is shown
-// every four of them on the way.
-template <class C, class See = SeeNothing>
-__device__ __forceinline__ u64 mass_of_part(const C& copy, const Weight& weight, u32 warp = warp_id(), See see = See()) {
-    u32 place, end;
+// Mass of this thread's share of a warp's part over all tokens, of a row whose largest value is finite. Of HITS, what has at least
+// the value `least`; a thread has no more than 32 groups then.
+template <bool HITS, class C>
+__device__ __forceinline__ PartMass mass_and_hits(const C& copy, const Weight& weight, float least, u32 warp) {
+    u32 place, end, bit = 1;
     copy.part_of(warp, &place, &end);
     place += lane_id() * 4;
-    u64 own = 0;
-    if (weight.max != PLUS_INF && weight.lowest == MINUS_INF) {
-        float max = weight.max, scale = weight.scale;
-        // The conversions of one step are left to the next, between whose operations they fit; its values are loaded early.
-        float last[4] = {0, 0, 0, 0}, next[4];
-        if (place < end) copy.load4(place, next);
+    PartMass own = {0, 0};
+    // The next values are on their way while these are worked on.
+    float x[4], t[4];
+    if (place < end) copy.load4(place, x);
 #pragma unroll 1
-        while (place < end) {
-            see(place, next);
-            float x[4];
-            for (u32 e = 0; e < 4; e++) x[e] = __fmul_rn(__fsub_rn(next[e], max), scale);
-            place += 128;
-            if (place < end) copy.load4(place, next);
-            for (u32 e = 0; e < 4; e++) own += whole_mass(last[e]);
-            Powers<4> powers(x);
-            for (u32 e = 0; e < 4; e++) last[e] = powers.scaled(e);
-        }
-        for (u32 e = 0; e < 4; e++) own += whole_mass(last[e]);
-    } else {
-#pragma unroll 1
-        for (; place < end; place += 128) {
-            float x[4];
-            copy.load4(place, x);
-            see(place, x);
-            for (u32 e = 0; e < 4; e++) own += weight.kept_mass(x[e]);
-        }
+    for (; place < end; bit <<= 1) {
+        if (HITS && fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3])) >= least) own.hits |= bit;
+        for (u32 e = 0; e < 4; e++) t[e] = __fmul_rn(__fsub_rn(x[e], weight.max), weight.scale);
+        place += 128;
+        if (place < end) copy.load4(place, x);
+        Powers<4> powers(t);
+        for (u32 e = 0; e < 4; e++) own.whole += whole_mass(powers.scaled(e));
     }
+    return own;
+}
+
+// The same of what min-p leaves, or of a row with +inf.
+template <class C>
+__device__ __forceinline__ u64 kept_mass_of_part(const C& copy, const Weight& weight, u32 warp) {
+    u32 place, end;
+    copy.part_of(warp, &place, &end);
+    u64 own = 0;
+#pragma unroll 1
+    for (place += lane_id() * 4; place < end; place += 128) {
+        float x[4];
+        copy.load4(place, x);
+        for (u32 e = 0; e < 4; e++) own += weight.kept_mass(x[e]);
+    }
+    return own;
+}
+
+// The one or the other, of this warp's part; for a block with few warps, which wait for each operation.
+template <class C>
+__device__ __forceinline__ u64 mass_of_part(const C& copy, const Weight& weight) {
+    if (weight.max == PLUS_INF || weight.lowest != MINUS_INF) return kept_mass_of_part(copy, weight, warp_id());
+    u32 place, end;
+    copy.part_of(warp_id(), &place, &end);
+    place += lane_id() * 4;
+    u64 own = 0;
+    float max = weight.max, scale = weight.scale;
+    // The conversions of one step are left to the next, between whose operations they fit; its values are loaded early.
+    float last[4] = {0, 0, 0, 0}, next[4];
+    if (place < end) copy.load4(place, next);
+#pragma unroll 1
+    while (place < end) {
+        float x[4];
+        for (u32 e = 0; e < 4; e++) x[e] = __fmul_rn(__fsub_rn(next[e], max), scale);
+        place += 128;
+        if (place < end) copy.load4(place, next);
+        for (u32 e = 0; e < 4; e++) own += whole_mass(last[e]);
+        Powers<4> powers(x);
+        for (u32 e = 0; e < 4; e++) last[e] = powers.scaled(e);
+    }
+    for (u32 e = 0; e < 4; e++) own += whole_mass(last[e]);
     return own;
 }
 

@@ -28,27 +28,60 @@ __device__ __noinline__ void mend_nan(typename E::Bits* tile, u32 from, u32 to, 
     }
 }
 
-// Writes -inf over the elements among a thread's of [from, to) that the mask forbids; `tile[0]` has index `first`, which
-// may lie before the row.
+// The maxima of four parts of what a thread has gone over.
+struct Maxima {
+    float of[4];
+
+    // NaN if one of them is.
+    __device__ __forceinline__ float all() const { return max_or_nan(max_or_nan(of[0], of[1]), max_or_nan(of[2], of[3])); }
+};
+
+// Four neighbouring elements, moved at once.
+template <class Bits>
+struct __align__(4 * sizeof(Bits)) Four {
+    Bits e[4];
+};
+
+// Bits of the mask for the 32 indices from `first` on, which may be ahead of the row; nothing is allowed outside it.
+__device__ __forceinline__ u32 mask_window(const u32* mask, i32 first, u32 len) {
+    u32 word = (u32)(first >> 5), next = word + 1, words = (len + 31) / 32;
+    u32 low = word < words ? __ldg(mask + word) : 0;
+    u32 high = next < words ? __ldg(mask + next) : 0;
+    return __funnelshift_r(low, high, (u32)first % 32);
+}
+
+// A warp goes over a range in steps of all hands. Of eight steps from that at `place` on, lane 4 * s + q has the mask's window of the
+// q-th quarter of step s.
+__device__ __forceinline__ u32 windows_of_steps(const u32* mask, u32 place, u32 to, i32 index, u32 len, Hands hands) {
+    u32 at = place + lane_id() / 4 * hands.all * 4 + lane_id() % 4 * 32;
+    return at < to ? mask_window(mask, index + (i32)at, len) : 0;
+}
+
+// Writes -inf over the elements among a thread's of [from, to) that the mask forbids, and takes the maxima of what is left, NaN
+// where it sees one. `tile[0]` has index `index`, which may lie before the row; `windows` are those of the first steps.
 template <class E>
-__device__ __noinline__ void apply_mask(typename E::Bits* tile, u32 from, u32 to, u32 first, u32 len, const u32* mask,
-                                        Hands hands) {
-    for (u32 i = from + hands.own * 4; i < to; i += hands.all * 4) {
-        u32 index = first + i, bits = 15;
-        if (index < len && index + 4 <= len) {
-            u32 low = __ldg(mask + index / 32);
-            u32 high = index % 32 > 28 ? __ldg(mask + index / 32 + 1) : 0;
-            bits = __funnelshift_r(low, high, index % 32);
-        } else {
-            for (u32 e = 0; e < 4; e++) {
-                u32 at = index + e;
-                if (at < len && !(__ldg(mask + at / 32) >> (at % 32) & 1)) bits &= ~(1u << e);
-            }
+__device__ __noinline__ Maxima mask_and_max(typename E::Bits* tile, u32 from, u32 to, i32 index, u32 len, const u32* mask,
+                                            u32 windows, Hands hands) {
+    __builtin_assume(__isShared(tile));
+    typedef Four<typename E::Bits> Group;
+    Maxima max = {{MINUS_INF, MINUS_INF, MINUS_INF, MINUS_INF}};
+    u32 stride = hands.all * 4, place = from + (hands.own - lane_id()) * 4;
+#pragma unroll 1
+    while (place < to) {
+        u32 next = windows_of_steps(mask, place + 8 * stride, to, index, len, hands);
+#pragma unroll 4
+        for (u32 step = 0; step < 8; step++, place += stride) {
+            u32 allowed = __shfl_sync(ALL_LANES, windows, step * 4 + lane_id() / 8) >> (lane_id() % 8 * 4);
+            u32 own = place + lane_id() * 4;
+            if (own >= to) continue;
+            Group group = *(const Group*)(tile + own);
+            for (u32 e = 0; e < 4; e++) group.e[e] = allowed >> e & 1 ? group.e[e] : (typename E::Bits)E::LOWEST;
+            *(Group*)(tile + own) = group;
+            for (u32 e = 0; e < 4; e++) max.of[e] = max_or_nan(max.of[e], E::widen(group.e[e]));
         }
-        for (u32 e = 0; e < 4; e++) {
-            if (!(bits >> e & 1)) tile[i + e] = E::LOWEST;
-        }
+        windows = next;
     }
+    return max;
 }
 
 #ifdef SD_ROLES
@@ -124,15 +157,21 @@ struct Copy : Bounds {
         }
     }
 
-    // Copies the ends that are not whole grains; places outside the row become -inf.
+    // The places at the ends, less than two grains, that are not copied in bulk.
+    __device__ __forceinline__ u32 ends() const { return copied_from - first_place + (end_place - copied_to); }
+    __device__ __forceinline__ u32 end_at(u32 i) const {
+        u32 before = copied_from - first_place;
+        return i < before ? i : copied_to - first_place + (i - before);
+    }
+    // Its value; a place outside the row holds -inf.
+    __device__ __forceinline__ Bits end_value(u32 i) const {
+        u32 index = end_at(i) + first_place - lead;
+        return index < len ? __ldg((const Bits*)values + index) : E::LOWEST;
+    }
+
     __device__ __forceinline__ void fill_ends(Hands hands) const {
-        u32 before = copied_from - first_place, after = end_place - copied_to;
 #pragma unroll 1
-        for (u32 i = hands.own; i < before + after; i += hands.all) {
-            u32 place = i < before ? first_place + i : copied_to + (i - before);
-            u32 index = place - lead;
-            tile[place - first_place] = index < len ? __ldg((const Bits*)values + index) : E::LOWEST;
-        }
+        for (u32 i = hands.own; i < ends(); i += hands.all) tile[end_at(i)] = end_value(i);
     }
 
     __device__ __forceinline__ void load4(u32 place, float* x) const {
@@ -152,68 +191,62 @@ struct Copy : Bounds {
         return E::widen(tile[place - first_place]);
     }
 
-    // This thread's maximum over [from, to), NaN if it sees one.
-    __device__ __forceinline__ float max_over(u32 from, u32 to, Hands hands) const {
-        float m[4] = {MINUS_INF, MINUS_INF, MINUS_INF, MINUS_INF};
+    // This thread's maxima over [from, to), NaN where it sees one.
+    __device__ __forceinline__ Maxima max_over(u32 from, u32 to, Hands hands) const {
+        Maxima max = {{MINUS_INF, MINUS_INF, MINUS_INF, MINUS_INF}};
         u32 stride = hands.all * 4;
         u32 place = from + hands.own * 4;
-        float x[4];
-        // Four loads under way at a time, while all four lie before the end.
+        // Four loads under way at a time; past the end its first one again, which changes no maximum.
 #pragma unroll 1
-        for (; place + 3 * stride < to; place += 4 * stride) {
+        for (; place < to; place += 4 * stride) {
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
-                load4(place + i * stride, x);
-                for (u32 e = 0; e < 4; e++) m[e] = max_or_nan(m[e], x[e]);
+                float x[4];
+                load4(place + i * stride < to ? place + i * stride : place, x);
+                for (u32 e = 0; e < 4; e++) max.of[e] = max_or_nan(max.of[e], x[e]);
             }
         }
-#pragma unroll 1
-        for (; place < to; place += stride) {
-            load4(place, x);
-            for (u32 e = 0; e < 4; e++) m[e] = max_or_nan(m[e], x[e]);
-        }
-        return max_or_nan(max_or_nan(m[0], m[1]), max_or_nan(m[2], m[3]));
+        return max;
     }
 
-    // The maximum of this thread's share of a chunk that has arrived; mask and NaN rule are written into the copy.
-    __device__ __forceinline__ float settle_chunk(u32 from, u32 to, const u32* mask, bool* nan, Hands hands) const {
-        if (mask != 0) apply_mask<E>(tile, from - first_place, to - first_place, first_place - lead, len, mask, hands);
-        float max = max_over(from, to, hands);
-        if (max != max) {
-            *nan = true;
+    // The mask's windows that settling the places from `from` to `to` begins with.
+    __device__ __forceinline__ u32 first_windows(u32 from, u32 to, const u32* mask, Hands hands) const {
+        if (mask == 0) return 0;
+        return windows_of_steps(mask, from - first_place + (hands.own - lane_id()) * 4, to - first_place,
+                                (i32)(first_place - lead), len, hands);
+    }
+
+    // The maxima of this thread's share of what has arrived; mask and NaN rule are written into the copy.
+    __device__ __forceinline__ Maxima settle(u32 from, u32 to, const u32* mask, u32 windows, bool* nan, Hands hands) const {
+        Maxima max = mask == 0 ? max_over(from, to, hands)
+                               : mask_and_max<E>(tile, from - first_place, to - first_place, (i32)(first_place - lead), len, mask,
+                                                 windows, hands);
+        float all = max.all();
+        *nan = all != all;
+        if (*nan) {
             mend_nan<E>(tile, from - first_place, to - first_place, hands);
             max = max_over(from, to, hands);
         }
         return max;
     }
 
-    // Takes this thread's maxima as the copy arrives, one a chunk. The caller synchronises before anyone reads another
-    // thread's part. `parity` is that of the arrivals' phase.
-    __device__ __forceinline__ void arrive_in_chunks(u64* arrivals, const u32* mask, float* max, bool* nan, Hands hands,
-                                                     u32 parity = 0) const {
-        u32 from = first_place, copied = copied_from;
-        *nan = false;
-#pragma unroll
-        for (u32 c = 0; c < CHUNKS; c++) {
-            u32 to = chunk_end(c);
-            if (to > copied) completion_wait_own(arrivals + c, parity);
-            copied = to;
-            to = c + 1 < CHUNKS ? to : end_place;
-            max[c] = settle_chunk(from, to, mask, nan, hands);
-            from = to;
-        }
-    }
-
+    // Takes this thread's maximum as the copy arrives. The caller synchronises before anyone reads another thread's part.
     __device__ __forceinline__ float arrive(u64* arrivals, const u32* mask, bool* nan) const {
-        float max[CHUNKS];
-        arrive_in_chunks(arrivals, mask, max, nan, all_hands());
-        return fmaxf(fmaxf(max[0], max[1]), fmaxf(max[2], max[3]));
-    }
-
-    __device__ __forceinline__ void arrive_in_groups(u64* arrivals, const u32* mask, u32* keys, bool* nan) const {
-        float max[CHUNKS];
-        arrive_in_chunks(arrivals, mask, max, nan, all_hands());
-        for (u32 c = 0; c < CHUNKS; c++) keys[c] = key_of(max[c]);
+        u32 from = first_place, copied = copied_from;
+        float max = MINUS_INF;
+        *nan = false;
+#pragma unroll 1
+        for (u32 c = 0; c < CHUNKS; c++) {
+            u32 to = chunk_end(c), end = c + 1 < CHUNKS ? to : end_place;
+            u32 windows = first_windows(from, end, mask, all_hands());
+            if (to > copied) completion_wait_own(arrivals + c);
+            copied = to;
+            bool here;
+            max = fmaxf(max, settle(from, end, mask, windows, &here, all_hands()).all());
+            *nan |= here;
+            from = end;
+        }
+        return max;
     }
 };
 

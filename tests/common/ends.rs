@@ -15,7 +15,7 @@ pub fn ends(seed: u64, vocab: usize, with_top_k: bool) -> Case {
             rows.push(row(rng, kind, vocab));
             params.push(SamplingParams {
                 top_p: rng.pick(&[1e-6, 0.1, 0.5, 0.9, 0.95, 0.99, 0.9999]),
-                top_k: if with_top_k { rng.pick(&[2, 7, 50, 128]) } else { -1 },
+                top_k: if with_top_k { rng.pick(&[2, 7, 50, 128, 129, 400, 3000]) } else { -1 },
                 filter_order: rng.pick(&[FilterOrder::Joint, FilterOrder::TopKFirst]),
                 temperature: rng.pick(&[0.05, 0.3, 0.7, 1.0, 1.0, 2.0, 50.0]),
                 min_p: if rng.one_in(6) { 0.01 } else { 0.0 },

@@ -22,7 +22,8 @@ macro_rules! unit {
     ($name:literal with roles: $($source:literal)+) => {
         unit!(@ $name: "abi.cuh" "machine.cuh" "roles.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh"
             "row.cuh" "output.cuh" "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "pipe.cuh"
-            "front.cuh" "feed.cuh" "masses.cuh" "lead_roads.cuh" "lead_top_p.cuh" "lead.cuh" "draw.cuh" $($source)+)
+            "feed.cuh" "maxima.cuh" "masses.cuh" "tell.cuh" "send.cuh" "lead_roads.cuh" "lead_tokens.cuh"
+            "lead_top_p.cuh" "lead_whole.cuh" "lead.cuh" "draw.cuh" $($source)+)
     };
     (@ $name:literal: $($source:literal)+) => {
         Unit { name: $name, sources: &[$( include_str!(concat!("../../../cuda/", $source)) ),+] }

@@ -8,13 +8,15 @@ use crate::pipeline::blocks::{RowBlock, filter};
 pub(super) const DRAW: [Kernel; 3] =
     [(14, c"samedraw_draw_f32"), (15, c"samedraw_draw_f16"), (16, c"samedraw_draw_bf16")];
 /// Threads of a block, as `ALL_ROLES` in `roles.cuh`.
-pub(super) const BLOCK: u32 = 768;
+pub(super) const BLOCK: u32 = 864;
 /// Shared memory of a block besides what a launch asks for, rounded up.
 pub(super) const OTHER_SHARED: usize = 36 << 10;
 
 /// Warps that a row's part of a block is cut for, slots a block has at most and is worth having at least, mails of a lead,
 /// and tokens of a list: as in `pipe.cuh` and `roles.cuh`.
-const MASS_WARPS: u64 = 11;
+const MASS_WARPS: u64 = 16;
+/// Tokens a mass warp has of a row at most: a thread keeps a bit for each four of its own.
+const MOST_OF_A_WARP: u64 = 32 * 128;
 const MAX_SLOTS: u64 = 4;
 const FEWEST_SLOTS: u64 = 3;
 const MAILS: u64 = 2;
@@ -24,6 +26,8 @@ const SCRATCH_HEAD: u64 = 256;
 /// Rows from which on these kernels are the faster ones, by measurement: with a top-k or top-p in the batch, and without.
 const ROWS_WITH_FILTERS: u64 = 64;
 const ROWS: u64 = 160;
+/// The lead sums up the masses of a whole row in bins that hold those of fewer tokens than this.
+const MOST_TOKENS: u64 = 1 << 18;
 /// Below so many bytes a row is too short to be cut into parts.
 const SHORTEST_ROW: u64 = 64 << 10;
 
@@ -32,7 +36,7 @@ const SHORTEST_ROW: u64 = 64 << 10;
 pub(super) fn draw(card: &Card, b: &RowBlock) -> Option<Launch> {
     let more = [b.ranks, b.kept_counts, b.raw_logprobs, b.sum_smaller_probs, b.top_width, b.dense, b.kept_ids];
     let wanted = b.from_columns == 0 && b.columns == b.vocab && b.positions != 0 && b.golden == 0;
-    if !card.clusters || !wanted || more.iter().any(|&output| output != 0) {
+    if !card.clusters || !wanted || b.vocab >= MOST_TOKENS || more.iter().any(|&output| output != 0) {
         return None;
     }
     let worth = b.rows >= if b.filters & (filter::TOP_K | filter::TOP_P) != 0 { ROWS_WITH_FILTERS } else { ROWS };
@@ -56,7 +60,10 @@ pub(super) fn draw(card: &Card, b: &RowBlock) -> Option<Launch> {
 /// Blocks of a cluster and slots of a block: the smallest cluster of which a block has slots enough.
 fn shape(card: &Card, vocab: u64, bytes: u64) -> Option<(u64, u64)> {
     let room = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u64;
-    let slots = |cluster: u64| (room / slot_bytes(vocab, bytes, cluster)).min(MAX_SLOTS);
+    let slots = |cluster: u64| {
+        let slot = slot_bytes(vocab, bytes, cluster);
+        if slot > MOST_OF_A_WARP * MASS_WARPS * bytes { 0 } else { (room / slot).min(MAX_SLOTS) }
+    };
     if let Some(forced) = card.forced_cluster.map(u64::from) {
         let fits = forced > 1 && card.resident_clusters(forced) > 0 && slots(forced) >= 2;
         return fits.then(|| (forced, slots(forced)));
