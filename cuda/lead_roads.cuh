@@ -76,15 +76,27 @@ __device__ __noinline__ bool lead_draw(Pipe& pipe) {
     return true;
 }
 
-// Draws from the candidates of a small top-k; false where there are none or too many.
-__device__ __noinline__ bool lead_list(Pipe& pipe) {
-    const RowBlock& b = pipe.block;
-    const Rows& rows = pipe.rows;
+// Draws from the `n` tokens of `list.order`, among which are all that a small top-k keeps; after a barrier.
+__device__ __noinline__ void draw_from_few(Pipe& pipe, u32 n) {
     Shared& sh = pipe.shared;
     __builtin_assume(__isShared(&pipe));
     const Ending& row = pipe.ending;
-    const Mail& mail = pipe.mails[row.which];
     const Params& params = row.found.params;
+    u64 whole = 0;
+    // Joint: the mass of the whole row.
+    if (params.top_p != SD_TOP_P_OFF && !params.top_k_first) {
+        for (u32 i = lane_id(); i < pipe.rows.blocks * MASS_WARPS; i += 32) whole += pipe.mails[row.which].sums[i];
+        whole = warp_sum(whole);
+    }
+    order_candidates(sh, n);
+    draw_from_list(pipe.block, sh, row.row_index, row.weight, params, n, whole, row.status, row.bits);
+}
+
+// Draws from the candidates of a small top-k; false where there are none or too many.
+__device__ __noinline__ bool lead_list(Pipe& pipe) {
+    const Rows& rows = pipe.rows;
+    __builtin_assume(__isShared(&pipe));
+    const Mail& mail = pipe.mails[pipe.ending.which];
     u32 share = rows.candidates_each();
     u32 count = lane_id() < rows.blocks ? Fact{mail.facts[lane_id()]}.count() : 0;
     bool over = __any_sync(ALL_LANES, count > share);
@@ -92,17 +104,10 @@ __device__ __noinline__ bool lead_list(Pipe& pipe) {
     if (over || n == 0 || n > min(MAX_CANDIDATES, LEAD_THREADS)) return false;
     for (u32 r = warp_id(); r < rows.blocks; r += LEAD_THREADS / 32) {
         u32 own = __shfl_sync(ALL_LANES, count, r), at = __shfl_sync(ALL_LANES, through, r) - own;
-        for (u32 i = lane_id(); i < own; i += 32) sh.list.order[at + i] = mail.candidates[r * share + i];
-    }
-    bool joint = params.top_p != SD_TOP_P_OFF && !params.top_k_first;
-    u64 whole = 0;
-    if (joint) {
-        for (u32 i = lane_id(); i < rows.blocks * MASS_WARPS; i += 32) whole += mail.sums[i];
-        whole = warp_sum(whole);
+        for (u32 i = lane_id(); i < own; i += 32) pipe.shared.list.order[at + i] = mail.candidates[r * share + i];
     }
     team_barrier();
-    order_candidates(sh, n);
-    draw_from_list(b, sh, row.row_index, row.weight, params, n, whole, row.status, row.bits);
+    draw_from_few(pipe, n);
     return true;
 }
 

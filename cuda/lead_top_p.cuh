@@ -58,6 +58,20 @@ __device__ __forceinline__ u32 nth_equal(Shared& sh, const Tokens& tokens, u32 k
     return (u32)sh.found;
 }
 
+// Puts the tokens with keys from `low` to `high`, of which `list.order` has room for all, there.
+template <class Tokens>
+__device__ __forceinline__ void gather(Shared& sh, const Tokens& tokens, u32 low, u32 high) {
+    if (thread_id() == 0) sh.candidates = 0;
+    team_barrier();
+    tokens.all([&](const u64* x) {
+        for (u32 k = 0; k < Tokens::AT_ONCE; k++) {
+            u32 key = (u32)(x[k] >> 32);
+            if (x[k] != 0 && key >= low && key <= high) sh.list.order[atomicAdd(&sh.candidates, 1u)] = x[k];
+        }
+    });
+    team_barrier();
+}
+
 // What counts of a token with a key: its mass, or the token.
 struct ByMass {
     Weight weight;
@@ -123,15 +137,7 @@ __device__ __forceinline__ bool end_of_prefix(Shared& sh, const Tokens& tokens, 
             return true;
         }
     }
-    if (thread_id() == 0) sh.candidates = 0;
-    team_barrier();
-    tokens.all([&](const u64* x) {
-        for (u32 k = 0; k < Tokens::AT_ONCE; k++) {
-            u32 key = (u32)(x[k] >> 32);
-            if (x[k] != 0 && key >= low && key <= high) sh.list.order[atomicAdd(&sh.candidates, 1u)] = x[k];
-        }
-    });
-    team_barrier();
+    gather(sh, tokens, low, high);
     order_candidates(sh, inside);
     u64 x = sh.list.order[thread_id() < inside ? thread_id() : 0];
     u64 own = thread_id() < inside ? amount((u32)(x >> 32)) : 0;

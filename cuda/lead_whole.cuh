@@ -1,5 +1,5 @@
-// The end of a row by the lead from the whole of it in global memory: where lists ran over or the end was not in them, for a top-k that
-// is not small, for rows with +inf. A pass for each sum or level of bins.
+// The end of a row by the lead from the whole of it in global memory: where lists ran over or the end was not in them, and for a top-k
+// that is not small. A pass for each sum or level of bins.
 
 #if __CUDA_ARCH__ >= 900
 
@@ -26,6 +26,12 @@ __device__ __noinline__ void lead_whole(Pipe& pipe) {
         // A small top-k ends among the candidates. Fewer tokens than k have no such end.
         u32 least = row.road == ROAD_LIST ? (u32)pipe.mails[row.which].window : low;
         if (!end_of_prefix(sh, tokens, ByCount{}, least, high, 0, params.top_k - 1, &top_k)) top_k = CUT_ALL;
+    }
+    if (row.road == ROAD_LIST) {
+        // No more than top_k.
+        tokens.within = top_k;
+        gather(sh, tokens, low, high);
+        return draw_from_few(pipe, sh.candidates);
     }
     if (params.top_p != SD_TOP_P_OFF) {
         if (params.top_k_first) tokens.within = top_k;
