@@ -4,7 +4,7 @@
 // theirs to the first of the cluster, which writes it.
 
 // Loads of 16 bytes a thread has in flight.
-constexpr u32 IN_FLIGHT = 4;
+constexpr u32 IN_FLIGHT = 6;
 
 template <u32 DTYPE>
 struct Stream {
@@ -20,7 +20,6 @@ struct Stream {
     float seen;
 
     __device__ __forceinline__ void see(u32 e, u32 index, float x) {
-        if (mask != 0 && !(__ldg(mask + index / 32) >> (index % 32) & 1)) return;
         seen = max_or_nan(seen, x);
         // Indices ascend within a thread, so that the first of equal values stays.
         bool better = x > max[e];
@@ -28,7 +27,19 @@ struct Stream {
         at[e] = better ? index : at[e];
     }
 
+    // An element at the ends of the row.
+    __device__ __forceinline__ void see_alone(u32 index) {
+        if (mask == 0 || (__ldg(mask + index / 32) >> (index % 32) & 1)) see(0, index, E::widen(__ldg((const Bits*)values + index)));
+    }
+
+    // The mask's bits of a grain.
+    __device__ __forceinline__ u32 allowed_from(u32 index) const {
+        u32 low = __ldg(mask + index / 32), high = index % 32 + GRAIN > 32 ? __ldg(mask + index / 32 + 1) : 0;
+        return __funnelshift_r(low, high, index % 32);
+    }
+
     // This thread's key and inverted index, as one integer; `*nan` where it saw one.
+    template <bool MASKED>
     __device__ __forceinline__ u64 scan(u32 len, u32 part, u32 parts, bool* nan) {
         for (u32 e = 0; e < GRAIN; e++) max[e] = MINUS_INF, at[e] = 0;
         seen = MINUS_INF;
@@ -36,25 +47,30 @@ struct Stream {
         // Whole grains lie from index `head` on; the elements before and after them are taken one a thread.
         u32 head = min(lead == 0 ? 0 : GRAIN - lead, len);
         u32 grains = (len - head) / GRAIN, tail = head + grains * GRAIN;
-        if (part == 0 && threadIdx.x < head) see(0, threadIdx.x, E::widen(__ldg((const Bits*)values + threadIdx.x)));
+        if (part == 0 && threadIdx.x < head) see_alone(threadIdx.x);
         const uint4* vectors = (const uint4*)((const Bits*)values + head);
         u32 each = (grains + parts - 1) / parts;
         u32 end = min((part + 1) * each, grains);
         for (u32 base = part * each + threadIdx.x; base < end; base += blockDim.x * IN_FLIGHT) {
             uint4 v[IN_FLIGHT];
+            u32 allowed[IN_FLIGHT];
             for (u32 i = 0; i < IN_FLIGHT; i++) {
-                u32 grain = base + i * blockDim.x;
-                v[i] = __ldg(vectors + min(grain, end - 1));
+                u32 grain = min(base + i * blockDim.x, end - 1);
+                v[i] = __ldg(vectors + grain);
+                if (MASKED) allowed[i] = allowed_from(head + grain * GRAIN);
             }
             for (u32 i = 0; i < IN_FLIGHT; i++) {
                 // A grain past the end is the last one again: it changes nothing.
                 u32 index = head + min(base + i * blockDim.x, end - 1) * GRAIN;
                 const Bits* bits = (const Bits*)&v[i];
-                for (u32 e = 0; e < GRAIN; e++) see(e, index + e, E::widen(bits[e]));
+                for (u32 e = 0; e < GRAIN; e++) {
+                    float x = E::widen(bits[e]);
+                    // -inf is no better than what there is.
+                    see(e, index + e, !MASKED || (allowed[i] >> e & 1) ? x : MINUS_INF);
+                }
             }
         }
-        if (part == parts - 1 && threadIdx.x < len - tail)
-            see(0, tail + threadIdx.x, E::widen(__ldg((const Bits*)values + tail + threadIdx.x)));
+        if (part == parts - 1 && threadIdx.x < len - tail) see_alone(tail + threadIdx.x);
         *nan = seen != seen;
         u64 best = 0;
         for (u32 e = 0; e < GRAIN; e++) {
@@ -98,7 +114,8 @@ __device__ __forceinline__ void argmax_stream(const RowBlock& b) {
             found = resolve(b, row_index);
             if (lane_id() == 0) sh.owner = found.state;
         }
-        best = stream.scan((u32)b.vocab, rank, blocks, &nan);
+        best = stream.mask == 0 ? stream.template scan<false>((u32)b.vocab, rank, blocks, &nan)
+                                : stream.template scan<true>((u32)b.vocab, rank, blocks, &nan);
     }
     best = warp_max(best);
     u32 any = __any_sync(ALL_LANES, nan);

@@ -23,9 +23,10 @@ const MAILS: u64 = 2;
 const LIST: u64 = 256;
 /// What other stages count in comes first in the scratch memory.
 const SCRATCH_HEAD: u64 = 256;
-/// Rows from which on these kernels are the faster ones, by measurement: with a top-k or top-p in the batch, and without.
-const ROWS_WITH_FILTERS: u64 = 64;
-const ROWS: u64 = 160;
+/// Fewest rows of a step for which lists are kept.
+const FEWEST_ROWS: u64 = 24;
+/// Bytes from which on a row is a long one.
+const LONG_ROW: u64 = 384 << 10;
 /// The lead sums up the masses of a whole row in bins that hold those of fewer tokens than this.
 const MOST_TOKENS: u64 = 1 << 18;
 /// Below so many bytes a row is too short to be cut into parts.
@@ -39,11 +40,10 @@ pub(super) fn draw(card: &Card, b: &RowBlock) -> Option<Launch> {
     if !card.clusters || !wanted || b.vocab >= MOST_TOKENS || more.iter().any(|&output| output != 0) {
         return None;
     }
-    let worth = b.rows >= if b.filters & (filter::TOP_K | filter::TOP_P) != 0 { ROWS_WITH_FILTERS } else { ROWS };
-    if !card.forced_resident && !worth {
+    let bytes = element_bytes(b.logits_dtype);
+    if !card.forced_resident && b.rows < fewest_rows(b.filters, b.vocab * bytes) {
         return None;
     }
-    let bytes = element_bytes(b.logits_dtype);
     let (cluster, slots) = shape(card, b.vocab, bytes)?;
     let clusters = b.rows.min(card.resident_clusters(cluster));
     let (unit, entry) = DRAW[b.logits_dtype.min(2) as usize];
@@ -55,6 +55,17 @@ pub(super) fn draw(card: &Card, b: &RowBlock) -> Option<Launch> {
         smem: (slots * slot_bytes(b.vocab, bytes, cluster)) as u32,
         cluster: cluster as u32,
     })
+}
+
+/// Rows of so many bytes from which on these kernels are the faster ones, by measurement. A row with top-p alone takes longer here
+/// while there are few.
+fn fewest_rows(filters: u64, row: u64) -> u64 {
+    match filters & (filter::TOP_K | filter::TOP_P) {
+        filter::TOP_K if row >= LONG_ROW => 2,
+        _ if row >= LONG_ROW => FEWEST_ROWS,
+        0 => 160,
+        _ => 64,
+    }
 }
 
 /// Blocks of a cluster and slots of a block: the smallest cluster of which a block has slots enough.
@@ -83,7 +94,7 @@ fn slot_bytes(vocab: u64, bytes: u64, cluster: u64) -> u64 {
 /// Scratch bytes of a draw within `limits`: the lists of rows that top-p cuts. With less, such rows take the way of rows whose
 /// lists run over.
 pub(super) fn scratch_bytes(card: &Card, limits: &Limits) -> usize {
-    if !card.clusters || ((limits.rows as u64) < ROWS_WITH_FILTERS && !card.forced_resident) {
+    if !card.clusters || ((limits.rows as u64) < FEWEST_ROWS && !card.forced_resident) {
         return 0;
     }
     // Before the kernels are loaded it is not known how many clusters the card holds: never more than this.
