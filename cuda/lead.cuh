@@ -31,7 +31,7 @@ __device__ __forceinline__ void begin_ending(Pipe& pipe, u32 j) {
     }
     completion_wait(&pipe.mailed[which], turn / MAILS & 1);
     u32 share = rows.candidates_each();
-    u32 listed = lane_id() < rows.blocks ? min(Fact{mail.facts[lane_id()]}.count(), share) : 0;
+    u32 listed = road == ROAD_LIST && lane_id() < rows.blocks ? min(Fact{mail.facts[lane_id()]}.count(), share) : 0;
     listed = __reduce_add_sync(ALL_LANES, listed);
     if (lane_id() == 0) completion_expect(&pipe.listed[which], listed * 8);
     // Counted anew: kept over the wait before, it would take a register.

@@ -159,6 +159,38 @@ __device__ __forceinline__ void draw_within(const RowBlock& b, Shared& sh, const
     lead_find<DTYPE>(b, sh, row, before, own, total, kept);
 }
 
+// Draws from what top-p keeps of a row whose likely tokens are few and collected by the blocks; false where they are too many, or more
+// than these are kept.
+__device__ __noinline__ bool lead_few(Pipe& pipe) {
+    const Rows& rows = pipe.rows;
+    Shared& sh = pipe.shared;
+    __builtin_assume(__isShared(&pipe));
+    const Ending& row = pipe.ending;
+    const Mail& mail = pipe.mails[row.which];
+    u32 count = lane_id() < rows.blocks ? Fact{mail.facts[lane_id()]}.count() : 0;
+    bool over = __any_sync(ALL_LANES, count > rows.block_list());
+    u32 through = warp_scan(count), n = __shfl_sync(ALL_LANES, through, 31);
+    if (over || n == 0 || n > min(MAX_ORDERED, LEAD_THREADS)) return false;
+    for (u32 r = warp_id(); r < rows.blocks; r += LEAD_WARPS) {
+        u32 own = __shfl_sync(ALL_LANES, count, r), at = __shfl_sync(ALL_LANES, through, r) - own;
+        const u64* list = rows.list(rows.rank, row.which, r * MASS_WARPS);
+        for (u32 i = lane_id(); i < own; i += 32) sh.list.order[at + i] = __ldcg(list + i);
+    }
+    u64 whole = 0;
+    for (u32 i = lane_id(); i < rows.blocks * MASS_WARPS; i += 32) whole += mail.sums[i];
+    whole = warp_sum(whole);
+    team_barrier();
+    order_candidates(sh, n);
+    Params params = row.found.params;
+    params.top_k = n;
+    Kept kept = keep_candidates(sh, row.weight, params, n, whole);
+    // The mass of all n.
+    if (kept.count == n && sh.owner_before <= multiply_shift(whole, params.top_p, 32)) return false;
+    find_candidate(sh, sh.list.masses, kept.count, scale_bits(row.bits, kept.mass),
+                   [&](u32 i) { store_candidate(pipe.block, sh, row.row_index, row.weight, kept, i, row.status); });
+    return true;
+}
+
 // Draws from what top-p keeps of a row; false where its end is not among the listed tokens.
 template <u32 DTYPE>
 __device__ __noinline__ bool lead_top_p(Pipe& pipe) {
@@ -169,6 +201,7 @@ __device__ __noinline__ bool lead_top_p(Pipe& pipe) {
     const Ending& row = pipe.ending;
     const Mail& mail = pipe.mails[row.which];
     if (row.weight.max == PLUS_INF) return false;
+    if (mail.window >> 32 == 0) return lead_few(pipe);
     u32 parts = rows.blocks * MASS_WARPS, most = 0;
     u64 whole = 0, above = 0;
     for (u32 i = lane_id(); i < parts; i += 32) {

@@ -8,6 +8,7 @@
 struct Collector {
     u64* found;
     u32* count;
+    u32 room;
     float least;
 
     // Takes those of four neighbouring values.
@@ -17,7 +18,7 @@ struct Collector {
             u32 index = place + e - copy.lead;
             if (!(x[e] >= least) || index >= copy.len) continue;
             u32 at = atomicAdd(count, 1u);
-            if (at < BLOCK_CANDIDATES) found[at] = (u64)key_of(x[e]) << 32 | ~index;
+            if (at < room) found[at] = (u64)key_of(x[e]) << 32 | ~index;
         }
     }
 };
@@ -130,7 +131,9 @@ template <class C>
 __device__ __forceinline__ Report go_over(Pipe& pipe, const C& copy, const Task& task, u32 j, u32 warp) {
     const Rows& rows = pipe.rows;
     Weight weight = {task.max, task.scale, task.lowest};
-    Collector collector = {pipe.found[j & 1], &pipe.found_count[j & 1], task.least};
+    Collector collector = {pipe.found[j & 1], &pipe.found_count[j & 1], BLOCK_CANDIDATES, task.least};
+    if (task.road == ROAD_CUT)
+        collector.found = rows.list(j % rows.blocks, j / rows.blocks & 1, rows.rank * MASS_WARPS), collector.room = rows.block_list();
     Report report = {0, 0};
     if (task.work == WORK_MASS) report.mass = mass_and_hits<false>(copy, weight, 0.0f, warp).whole;
     if (task.work == WORK_KEPT_MASS || task.work == WORK_MASS_THEN_COLLECT) report.mass = kept_mass_of_part(copy, weight, warp);
@@ -158,7 +161,7 @@ __device__ __forceinline__ Report go_over(Pipe& pipe, const C& copy, const Task&
 
 // Sixteen warps, each by itself: the maxima of the rows, and their masses once the blocks have told each other the maxima.
 template <u32 DTYPE>
-__device__ __noinline__ void sum_up(Pipe& pipe, unsigned char* memory) {
+__device__ __forceinline__ void sum_up(Pipe& pipe, unsigned char* memory) {
     const Rows& rows = pipe.rows;
     // A function that is called has lost sight of where its references lead.
     __builtin_assume(__isShared(&pipe));

@@ -42,6 +42,8 @@ enum Road : u32 {
 // Values between which top-p should end: what is at or above `high` is kept, what is below `low` is not.
 struct Window {
     float low, high;
+    // So few tokens are at or above `low` that they can be put in order.
+    bool few;
 };
 
 // A row as its block's warps need it.
@@ -70,7 +72,7 @@ constexpr u32 LISTED_SHIFT = 54;
 // The largest keys of a block's warps that its bound is found among.
 constexpr u32 MAX_OFFERS = 64;
 // Groups of a part that can be noted.
-constexpr u32 MARKS = 128;
+constexpr u32 MARKS = 192;
 
 // What a block says of a row in one word: the maximum, whether there was a NaN, the number of its candidates.
 struct Fact {
@@ -93,7 +95,7 @@ enum Work : u32 {
     WORK_COLLECT,
     // In two passes, for a row with +inf.
     WORK_MASS_THEN_COLLECT,
-    // In one, as the next two.
+    // In one, as the next two. For top-p alone into the lists of the block's warps as if they were one.
     WORK_MASS_AND_COLLECT,
     // What is at or above a value, and what is between two.
     WORK_LIST,
@@ -118,7 +120,8 @@ struct Report {
 struct Mail {
     // Of every mass warp of the cluster: see Report.
     u64 sums[MAX_BLOCKS * MASS_WARPS];
-    // The largest key that may be listed or collected, and the least, by the lead's block.
+    // The largest key that may be listed or collected, 0 for a top-p alone whose few tokens are collected, and the least; by the
+    // lead's block.
     u64 window;
     // Of every block: see Fact.
     u64 facts[MAX_BLOCKS];
@@ -175,6 +178,9 @@ struct Rows {
 
     // Candidates of one block that a mail holds.
     __device__ __forceinline__ u32 candidates_each() const { return min(MAIL_CANDIDATES / blocks, BLOCK_CANDIDATES); }
+
+    // Tokens that the lists of a block hold, taken as one: no more than the lead can put in order.
+    __device__ __forceinline__ u32 block_list() const { return min(MASS_WARPS * list_length, MAX_ORDERED); }
 
     // The list of a mass warp, counted over the cluster, for a mail of a lead.
     __device__ __forceinline__ u64* list(u32 lead, u32 mail, u32 part) const {

@@ -18,15 +18,16 @@ __device__ __forceinline__ void send(Pipe& pipe, u32 row, u32 slot) {
         push(lead, &to.sums[part], report.mass, &pipe.mailed[mail]);
         if (lists) push(lead, &to.listed[part], report.listed, &pipe.mailed[mail]);
     }
-    u32 share = rows.candidates_each(), count = task.road == ROAD_LIST ? pipe.found_count[half] : 0;
+    u32 share = rows.candidates_each(), count = task.work == WORK_NONE ? 0 : pipe.found_count[half];
     if (lane_id() == MASS_WARPS)
         push(lead, &to.facts[rows.rank], Fact::of(task.max, task.nan, count).word, &pipe.mailed[mail]);
     if (lane_id() == MASS_WARPS + 1 && (lists || task.road == ROAD_LIST) && rows.rank == lead) {
         u32 largest = task.high == PLUS_INF ? key_of(task.max) : key_of(task.high) - 1;
+        if (task.road == ROAD_CUT && task.work == WORK_MASS_AND_COLLECT) largest = 0;
         push(lead, &to.window, (u64)largest << 32 | key_of(task.least), &pipe.mailed[mail]);
     }
     if (count == 0) return;
-    for (u32 i = lane_id(); i < min(count, share); i += 32)
+    for (u32 i = lane_id(); task.road == ROAD_LIST && i < min(count, share); i += 32)
         push(lead, &to.candidates[rows.rank * share + i], pipe.found[half][i], &pipe.listed[mail]);
     __syncwarp();
     if (lane_id() == 0) pipe.found_count[half] = 0;

@@ -4,8 +4,8 @@
 
 #if __CUDA_ARCH__ >= 900
 
-// Tokens so few that all of them may be listed.
-constexpr u32 FEW_TOKENS = 1024;
+// Tokens so few that all of them may be listed, or put in order: as the look counts, which may miss some that are side by side.
+constexpr u32 FEW_TOKENS = 1024, FEW_IN_ORDER = 96;
 
 // By the blocks' look at a row, whose largest value `max` is finite. Where it is wrong, the row is ended another way, where it is
 // wide, lists are longer: no result depends on it.
@@ -31,11 +31,17 @@ __device__ __forceinline__ Window window_of(Look& look, u64 tops, u32 blocks, fl
         return offset - (float)lane - __shfl_sync(ALL_LANES, within, lane);
     };
     float high = exponent_at(limit - limit / 32) + 0.05f, low = exponent_at(limit + (whole - limit) / 8) - 0.05f;
-    u32 octaves = __popc(__ballot_sync(ALL_LANES, warp_scan(units) <= FEW_TOKENS * OCTAVE_UNITS));
-    float few = apart ? -16.0f : offset - (float)octaves;
+    // Octaves that hold no more than some tokens, of those that are seen.
+    auto octaves_of = [&](u32 tokens) {
+        u32 octaves = __popc(__ballot_sync(ALL_LANES, warp_scan(units) <= tokens * OCTAVE_UNITS));
+        return (float)min(octaves, OCTAVES_TAKEN - 1);
+    };
+    float few = apart ? -16.0f : offset - octaves_of(FEW_TOKENS), in_order = offset - octaves_of(FEW_IN_ORDER);
+    // An octave to spare, for a row that is not ended here is long in coming.
+    if (!apart && in_order <= low - 1.0f) return Window{__fadd_rn(max, __fdiv_rn(in_order, line.scale)), PLUS_INF, true};
     // Min-p says of each token anew whether it is kept.
     if (apart || line.lowest != MINUS_INF || few <= low) low = fminf(low, few), high = 1.0f;
-    Window window = {__fadd_rn(max, __fdiv_rn(low, line.scale)), PLUS_INF};
+    Window window = {__fadd_rn(max, __fdiv_rn(low, line.scale)), PLUS_INF, false};
     if (high < 0.0f) window.high = __fadd_rn(max, __fdiv_rn(high, line.scale));
     return window;
 }
@@ -96,7 +102,7 @@ struct Teller {
             if (finite && task.max != MINUS_INF) {
                 Window window = window_of(look, tops, rows.blocks, task.max, line, (u32)b.vocab);
                 task.least = window.low, task.high = window.high;
-                task.work = window.high != PLUS_INF ? WORK_LIST_AROUND : WORK_LIST;
+                task.work = window.few ? WORK_MASS_AND_COLLECT : window.high != PLUS_INF ? WORK_LIST_AROUND : WORK_LIST;
                 // Their lists are this row's soon.
                 await_credit(pipe, row % rows.blocks, row / rows.blocks);
             }

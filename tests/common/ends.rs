@@ -22,6 +22,10 @@ pub fn ends(seed: u64, vocab: usize, with_top_k: bool) -> Case {
                 seq_seed: Some(rng.u64()),
                 ..Default::default()
             });
+            if kind == 13 {
+                let params = params.last_mut().unwrap();
+                (params.top_p, params.temperature, params.min_p) = (0.9, 1.0, 0.0);
+            }
         }
     }
     let rows: Vec<&[f32]> = rows.iter().map(Vec::as_slice).collect();
@@ -54,6 +58,12 @@ fn row(rng: &mut Rng, kind: usize, vocab: usize) -> Vec<f32> {
         9 => row.iter_mut().skip(place).take(40).for_each(|x| *x += 90.0),
         10 => row.iter_mut().for_each(|x| *x = if rng.one_in(50) { *x } else { f32::NEG_INFINITY }),
         11 => row[place] = f32::INFINITY,
+        // Top-p ends among likely tokens that every look at even ids misses.
+        13 => {
+            row.fill(-20.0);
+            row[place & !1] = 0.0;
+            (0..400).for_each(|i| row[(place & !1) / 2 * 7 % (vocab - 801) / 2 * 2 + 2 * i + 1] = -7.83);
+        }
         // Fewer than some top-k.
         14 => keep_few(rng, &mut row, 3),
         15 => keep_few(rng, &mut row, 40),

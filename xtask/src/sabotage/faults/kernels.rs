@@ -73,6 +73,15 @@ pub const FAULTS: &[Fault] = &[
         quick: false,
     },
     Fault {
+        name: "few_are_all",
+        breaks: "top-p ends among the few tokens that were collected if more than top-p is ahead of what is below them",
+        file: "cuda/lead_top_p.cuh",
+        find: "if (kept.count == n && sh.owner_before <=",
+        replace: "if (kept.count > n && sh.owner_before <=",
+        tests: ENDS,
+        quick: false,
+    },
+    Fault {
         name: "mask_shifted",
         breaks: "a mask's bits are those of the tokens, however the row lies in memory",
         file: "cuda/tile.cuh",
