@@ -20,8 +20,7 @@ __device__ __forceinline__ void feed(const RowBlock& b, Pipe& pipe, unsigned cha
             bool masses = road == ROAD_DRAW || (road == ROAD_LIST && joint);
             // Top-p beside top-k looks at every token, min-p or not.
             float lowest = road == ROAD_DRAW || road == ROAD_CUT ? found.params.min_exponent : MINUS_INF;
-            pipe.lines[slot] = Line{found.values,
-                                    found.mask,
+            pipe.lines[slot] = Line{found.mask,
                                     found.params.scale,
                                     lowest,
                                     found.params.top_p,

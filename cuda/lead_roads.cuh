@@ -76,39 +76,50 @@ __device__ __noinline__ bool lead_draw(Pipe& pipe) {
     return true;
 }
 
+// Puts what the blocks have found into `list.order`, `token(r, i)` being the i-th of block r; their number, 0 where a block has found
+// more than `room` or all of them more than can be put in order.
+template <class Token>
+__device__ __forceinline__ u32 gather_found(Pipe& pipe, u32 room, Token token) {
+    u32 blocks = pipe.rows.blocks;
+    const Mail& mail = pipe.mails[pipe.ending.which];
+    u32 count = lane_id() < blocks ? Fact{mail.facts[lane_id()]}.count() : 0;
+    bool over = __any_sync(ALL_LANES, count > room);
+    u32 through = warp_scan(count), n = __shfl_sync(ALL_LANES, through, 31);
+    if (over || n > min(MAX_CANDIDATES, LEAD_THREADS)) return 0;
+    for (u32 r = warp_id(); r < blocks; r += LEAD_THREADS / 32) {
+        u32 own = __shfl_sync(ALL_LANES, count, r), at = __shfl_sync(ALL_LANES, through, r) - own;
+        for (u32 i = lane_id(); i < own; i += 32) pipe.shared.list.order[at + i] = token(r, i);
+    }
+    team_barrier();
+    return n;
+}
+
+// Mass of the whole row, by every warp.
+__device__ __forceinline__ u64 mass_of_row(const Pipe& pipe) {
+    u64 whole = 0;
+    for (u32 i = lane_id(); i < pipe.rows.blocks * MASS_WARPS; i += 32) whole += pipe.mails[pipe.ending.which].sums[i];
+    return warp_sum(whole);
+}
+
 // Draws from the `n` tokens of `list.order`, among which are all that a small top-k keeps; after a barrier.
 __device__ __noinline__ void draw_from_few(Pipe& pipe, u32 n) {
-    Shared& sh = pipe.shared;
     __builtin_assume(__isShared(&pipe));
     const Ending& row = pipe.ending;
     const Params& params = row.found.params;
-    u64 whole = 0;
-    // Joint: the mass of the whole row.
-    if (params.top_p != SD_TOP_P_OFF && !params.top_k_first) {
-        for (u32 i = lane_id(); i < pipe.rows.blocks * MASS_WARPS; i += 32) whole += pipe.mails[row.which].sums[i];
-        whole = warp_sum(whole);
-    }
-    order_candidates(sh, n);
-    draw_from_list(pipe.block, sh, row.row_index, row.weight, params, n, whole, row.status, row.bits);
+    bool joint = params.top_p != SD_TOP_P_OFF && !params.top_k_first;
+    u64 whole = joint ? mass_of_row(pipe) : 0;
+    order_candidates(pipe.shared, n);
+    draw_from_list(pipe.block, pipe.shared, row.row_index, row.weight, params, n, whole, row.status, row.bits);
 }
 
 // Draws from the candidates of a small top-k; false where there are none or too many.
 __device__ __noinline__ bool lead_list(Pipe& pipe) {
-    const Rows& rows = pipe.rows;
     __builtin_assume(__isShared(&pipe));
     const Mail& mail = pipe.mails[pipe.ending.which];
-    u32 share = rows.candidates_each();
-    u32 count = lane_id() < rows.blocks ? Fact{mail.facts[lane_id()]}.count() : 0;
-    bool over = __any_sync(ALL_LANES, count > share);
-    u32 through = warp_scan(count), n = __shfl_sync(ALL_LANES, through, 31);
-    if (over || n == 0 || n > min(MAX_CANDIDATES, LEAD_THREADS)) return false;
-    for (u32 r = warp_id(); r < rows.blocks; r += LEAD_THREADS / 32) {
-        u32 own = __shfl_sync(ALL_LANES, count, r), at = __shfl_sync(ALL_LANES, through, r) - own;
-        for (u32 i = lane_id(); i < own; i += 32) pipe.shared.list.order[at + i] = mail.candidates[r * share + i];
-    }
-    team_barrier();
-    draw_from_few(pipe, n);
-    return true;
+    u32 share = pipe.rows.candidates_each();
+    u32 n = gather_found(pipe, share, [&](u32 r, u32 i) { return mail.candidates[r * share + i]; });
+    if (n != 0) draw_from_few(pipe, n);
+    return n != 0;
 }
 
 #endif

@@ -166,20 +166,9 @@ __device__ __noinline__ bool lead_few(Pipe& pipe) {
     Shared& sh = pipe.shared;
     __builtin_assume(__isShared(&pipe));
     const Ending& row = pipe.ending;
-    const Mail& mail = pipe.mails[row.which];
-    u32 count = lane_id() < rows.blocks ? Fact{mail.facts[lane_id()]}.count() : 0;
-    bool over = __any_sync(ALL_LANES, count > rows.block_list());
-    u32 through = warp_scan(count), n = __shfl_sync(ALL_LANES, through, 31);
-    if (over || n == 0 || n > min(MAX_ORDERED, LEAD_THREADS)) return false;
-    for (u32 r = warp_id(); r < rows.blocks; r += LEAD_WARPS) {
-        u32 own = __shfl_sync(ALL_LANES, count, r), at = __shfl_sync(ALL_LANES, through, r) - own;
-        const u64* list = rows.list(rows.rank, row.which, r * MASS_WARPS);
-        for (u32 i = lane_id(); i < own; i += 32) sh.list.order[at + i] = __ldcg(list + i);
-    }
-    u64 whole = 0;
-    for (u32 i = lane_id(); i < rows.blocks * MASS_WARPS; i += 32) whole += mail.sums[i];
-    whole = warp_sum(whole);
-    team_barrier();
+    u32 n = gather_found(pipe, rows.block_list(), [&](u32 r, u32 i) { return __ldcg(rows.list(rows.rank, row.which, r * MASS_WARPS) + i); });
+    if (n == 0) return false;
+    u64 whole = mass_of_row(pipe);
     order_candidates(sh, n);
     Params params = row.found.params;
     params.top_k = n;

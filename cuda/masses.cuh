@@ -163,8 +163,6 @@ __device__ __forceinline__ Report go_over(Pipe& pipe, const C& copy, const Task&
 template <u32 DTYPE>
 __device__ __forceinline__ void sum_up(Pipe& pipe, unsigned char* memory) {
     const Rows& rows = pipe.rows;
-    // A function that is called has lost sight of where its references lead.
-    __builtin_assume(__isShared(&pipe));
     u32 warp = (threadIdx.x - FIRST_MASS) / 32, ahead = rows.ahead();
     cluster_wait_started();
     // The row whose maximum is next.

@@ -48,7 +48,7 @@ struct Window {
 
 // A row as its block's warps need it.
 struct Line {
-    u64 values, mask;
+    u64 mask;
     float scale, lowest;
     u64 top_p;
     u32 live, masses, need;
