@@ -148,7 +148,7 @@ __device__ __forceinline__ void argmax_stream(const RowBlock& b) {
     if (lane_id() == 0) store_argmax(b, row_index, value_of_key((u32)(best >> 32)), index, any != 0, 0);
 }
 
-extern "C" __global__ void __launch_bounds__(512) samedraw_argmax_f32(const __grid_constant__ RowBlock b) {
+extern "C" __global__ void __launch_bounds__(512, 2) samedraw_argmax_f32(const __grid_constant__ RowBlock b) {
     argmax_stream<(u32)SD_DTYPE_F32>(b);
 }
 
