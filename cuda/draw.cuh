@@ -1,7 +1,7 @@
 // Draws a token for many rows: clusters that stay, each taking row after row through pipe.cuh. The logits are read once from
 // global memory into shared memory; the maximum is taken when they have arrived, the masses from shared memory, while the copies
 // of the next rows run. Bound: the bytes of the logits; with masses about 25 instructions an element (2 for the maximum,
-// 22.75 for the mass) on four schedulers a multiprocessor, which at 132 of them is a little less than the time of the bytes.
+// 22.5 for the mass) on four schedulers a multiprocessor, which at 132 of them is a little less than the time of the bytes.
 
 template <u32 DTYPE>
 __device__ __forceinline__ void draw_rows(const RowBlock& b) {

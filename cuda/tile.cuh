@@ -169,6 +169,7 @@ struct Copy : Bounds {
         return index < len ? __ldg((const Bits*)values + index) : E::LOWEST;
     }
 
+    // Puts them into the copy.
     __device__ __forceinline__ void fill_ends(Hands hands) const {
 #pragma unroll 1
         for (u32 i = hands.own; i < ends(); i += hands.all) tile[end_at(i)] = end_value(i);

@@ -62,7 +62,8 @@ fn row(rng: &mut Rng, kind: usize, vocab: usize) -> Vec<f32> {
         13 => {
             row.fill(-20.0);
             row[place & !1] = 0.0;
-            (0..400).for_each(|i| row[(place & !1) / 2 * 7 % (vocab - 801) / 2 * 2 + 2 * i + 1] = -7.83);
+            let start = (place * 7 % (vocab - 801)) & !1;
+            (0..400).for_each(|i| row[start + 2 * i + 1] = -7.83);
         }
         // Fewer than some top-k.
         14 => keep_few(rng, &mut row, 3),
