@@ -3,10 +3,12 @@
 #if __CUDA_ARCH__ >= 900
 
 template <u32 DTYPE>
-__device__ __forceinline__ void feed(const RowBlock& b, Pipe& pipe, unsigned char* memory) {
+__device__ __forceinline__ void feed(const RowBlock& b, const VerifyBlock& v, Pipe& pipe, unsigned char* memory) {
     const Rows& rows = pipe.rows;
     for (u32 j = 0, slot = 0, parity = 1; j < rows.count; j++) {
-        Resolved found = resolve(b, rows.first + j * rows.step);
+        Place place;
+        Draft draft;
+        Resolved found = resolve_row(b, v, rows.row(j), &place, &draft);
         u32 need = pipe_need(found.params, b.vocab, rows.blocks);
         Road road = road_of(found, need, rows.list_length);
         bool live = found.state == ROW_LIVE;
@@ -28,6 +30,7 @@ __device__ __forceinline__ void feed(const RowBlock& b, Pipe& pipe, unsigned cha
                                     masses,
                                     road == ROAD_LIST ? need : 0,
                                     road,
+                                    VERIFIES && live ? as_hint(place) : 0,
                                     copy.lead - copy.first_place,
                                     copy.end_place - copy.first_place,
                                     copy.part};

@@ -150,13 +150,15 @@ __device__ __forceinline__ bool end_of_prefix(Shared& sh, const Tokens& tokens, 
 
 // Draws from the tokens within the cut, of which those above `tokens` are known by their mass.
 template <u32 DTYPE, class Tokens>
-__device__ __forceinline__ void draw_within(const RowBlock& b, Shared& sh, const Ending& row, const Tokens& tokens, const Cut& cut) {
-    const Weight weight = row.weight;
+__device__ __forceinline__ void draw_within(Pipe& pipe, const Tokens& tokens, const Cut& cut) {
+    Shared& sh = pipe.shared;
+    const Weight weight = pipe.ending.weight;
     auto kept = [&](float x, u32 id) -> u64 { return cut.has(key_of(x), id) ? weight.kept_mass(x) : 0; };
-    u64 own = sum_of_part(sh, tokens, [&](u64 x) { return x != 0 ? kept(value_of_key((u32)(x >> 32)), ~(u32)x) : 0; }), total;
+    u64 own = sum_of_part(sh, tokens, [&](u64 x) { return x != 0 ? kept(value_of_key((u32)(x >> 32)), ~(u32)x) : 0; });
     if (thread_id() < tokens.rows.blocks * MASS_WARPS) own += tokens.above(thread_id());
-    u64 before = lead_scan(sh, own, &total);
-    lead_find<DTYPE>(b, sh, row, before, own, total, kept);
+    Parts parts = parts_of(sh, own);
+    if (VERIFIES && !judge_by_lead<DTYPE>(pipe, cut, parts)) return;
+    lead_find<DTYPE>(pipe, parts, kept);
 }
 
 // Draws from what top-p keeps of a row whose likely tokens are few and collected by the blocks; false where they are too many, or more
@@ -175,6 +177,10 @@ __device__ __noinline__ bool lead_few(Pipe& pipe) {
     Kept kept = keep_candidates(sh, row.weight, params, n, whole);
     // The mass of all n.
     if (kept.count == n && sh.owner_before <= multiply_shift(whole, params.top_p, 32)) return false;
+    if (VERIFIES) {
+        conclude_few(pipe, kept, sh.list.masses);
+        return true;
+    }
     find_candidate(sh, sh.list.masses, kept.count, scale_bits(row.bits, kept.mass),
                    [&](u32 i) { store_candidate(pipe.block, sh, row.row_index, row.weight, kept, i, row.status); });
     return true;
@@ -183,7 +189,6 @@ __device__ __noinline__ bool lead_few(Pipe& pipe) {
 // Draws from what top-p keeps of a row; false where its end is not among the listed tokens.
 template <u32 DTYPE>
 __device__ __noinline__ bool lead_top_p(Pipe& pipe) {
-    const RowBlock& b = pipe.block;
     const Rows& rows = pipe.rows;
     Shared& sh = pipe.shared;
     __builtin_assume(__isShared(&pipe));
@@ -204,7 +209,7 @@ __device__ __noinline__ bool lead_top_p(Pipe& pipe) {
     if (__reduce_max_sync(ALL_LANES, most) > rows.list_length ||
         !end_of_prefix(sh, tokens, ByMass{row.weight}, (u32)mail.window, (u32)(mail.window >> 32), warp_sum(above), limit, &cut))
         return false;
-    draw_within<DTYPE>(b, sh, row, tokens, cut);
+    draw_within<DTYPE>(pipe, tokens, cut);
     return true;
 }
 

@@ -40,7 +40,7 @@ __device__ __noinline__ void lead_whole(Pipe& pipe) {
         if (!end_of_prefix(sh, tokens, mass, low, high, 0, limit, &top_p)) top_p = CUT_ALL;
     }
     tokens.within = CUT_ALL;
-    draw_within<DTYPE>(b, sh, row, tokens, shorter(top_k, top_p));
+    draw_within<DTYPE>(pipe, tokens, shorter(top_k, top_p));
 }
 
 #endif

@@ -19,8 +19,6 @@ constexpr u32 MAX_SLOTS = 4;
 constexpr u32 MAX_BLOCKS = 16;
 // Most tokens a mass warp lists.
 constexpr u32 LIST = 256;
-// What other stages count in comes first in the scratch memory.
-constexpr u32 SCRATCH_HEAD = 256;
 constexpr u32 MASS_WARPS = MASS_THREADS / 32;
 // Mails a lead has open, and candidates in one: a share a block, and never more than a block keeps.
 constexpr u32 MAILS = 2;
@@ -53,6 +51,8 @@ struct Line {
     u64 top_p;
     u32 live, masses, need;
     Road road;
+    // Of a row whose draft is verified: see as_hint.
+    u64 hint;
     // Of this block's part, whose first place is 0: how far token 0 is after it, modulo 2^32, how many places there are, and how many
     // a warp has.
     u32 lead, places, part;
@@ -74,21 +74,25 @@ constexpr u32 MAX_OFFERS = 64;
 // Groups of a part that can be noted.
 constexpr u32 MARKS = 192;
 
-// What a block says of a row in one word: the maximum, whether there was a NaN, the number of its candidates.
+// What a block says of a row in one word: the maximum, whether there was a NaN, whether it passed the row over, the number of its
+// candidates.
 struct Fact {
     u64 word;
 
-    static __device__ __forceinline__ Fact of(float max, u32 nan, u32 count) {
-        return Fact{(u64)__float_as_uint(max) << 32 | nan << 31 | count};
+    static __device__ __forceinline__ Fact of(float max, u32 nan, bool idle, u32 count) {
+        return Fact{(u64)__float_as_uint(max) << 32 | nan << 31 | (idle ? 1u << 30 : 0) | count};
     }
     __device__ __forceinline__ float max() const { return __uint_as_float((u32)(word >> 32)); }
     __device__ __forceinline__ bool nan() const { return ((u32)word >> 31) != 0; }
-    __device__ __forceinline__ u32 count() const { return (u32)word & 0x7fffffffu; }
+    __device__ __forceinline__ bool idle() const { return ((u32)word >> 30 & 1) != 0; }
+    __device__ __forceinline__ u32 count() const { return (u32)word & 0x3fffffffu; }
 };
 
 // What the mass warps do with a row.
 enum Work : u32 {
     WORK_NONE,
+    // The same, of a row that needs no token.
+    WORK_IDLE,
     WORK_MASS,
     // With min-p, or of a row with +inf.
     WORK_KEPT_MASS,
@@ -142,30 +146,49 @@ struct Ending {
     Road road;
     // The lead's mail.
     u32 which;
+    // Where drafts are verified. No token is needed of a row that is idle, nor is it known what it would be.
+    Place place;
+    Question question;
+    DraftRow draft;
+    bool idle;
 };
 
 // The rows of this cluster, and where a block's part of one lies.
 struct Rows {
     u32 first, step, count, slots, slot_bytes, blocks, rank;
+    // Where drafts are verified: what is taken for the number of requests, and of the rows of each.
+    u32 requests, length;
     // Tokens a mass warp can list; 0 without scratch memory.
     u32 list_length;
     u64 lists;
 
     template <u32 DTYPE>
-    static __device__ __forceinline__ Rows of(const RowBlock& b) {
+    static __device__ __forceinline__ Rows of(const RowBlock& b, const VerifyBlock& v) {
         typedef Copy<DTYPE> C;
         Rows r;
         r.first = cluster_number(), r.step = cluster_count(), r.blocks = cluster_size(), r.rank = cluster_rank();
         u32 rows = (u32)b.rows;
+        if (VERIFIES) {
+            r.requests = (u32)min(umax((u32)v.requests, 1), rows), r.length = (rows + r.requests - 1) / r.requests;
+            rows = r.requests * r.length;
+        }
         r.count = r.first < rows ? (rows - r.first + r.step - 1) / r.step : 0;
         // The same for every row, whatever its alignment.
         u32 grains = (C::GRAIN - 1 + (u32)b.vocab + C::GRAIN - 1) / C::GRAIN, parts = r.blocks * MASS_WARPS;
         r.slot_bytes = (grains + parts - 1) / parts * 16 * MASS_WARPS;
         r.slots = min(dynamic_shared_bytes() / r.slot_bytes, MAX_SLOTS);
-        r.lists = b.scratch + SCRATCH_HEAD;
-        u64 room = b.scratch == 0 || b.scratch_bytes <= SCRATCH_HEAD ? 0 : (b.scratch_bytes - SCRATCH_HEAD) / 8;
+        u64 before = SCRATCH_HEAD + (VERIFIES ? b.rows * sizeof(Pending) : 0);
+        r.lists = b.scratch + before;
+        u64 room = b.scratch == 0 || b.scratch_bytes <= before ? 0 : (b.scratch_bytes - before) / 8;
         r.list_length = (u32)min(room / ((u64)r.step * r.blocks * MAILS * parts), (u64)LIST);
         return r;
+    }
+
+    // The j-th of this cluster's rows; where drafts are verified it may be none. There the first row of every request comes first,
+    // if all requests are alike, so that a rejection is known before the rows behind it come.
+    __device__ __forceinline__ u32 row(u32 j) const {
+        u32 i = first + j * step;
+        return VERIFIES ? i % requests * length + i / requests : i;
     }
 
     // How far the maxima are ahead of the masses.
@@ -193,6 +216,7 @@ struct Pipe {
     // The launch's parameters, which a function that is called would read from global memory, each anew after a wait for a peer; and
     // the cluster's rows, each number of which would take a register of every role.
     RowBlock block;
+    VerifyBlock verify;
     Rows rows;
     // The lead's.
     Shared shared;
@@ -240,6 +264,15 @@ __device__ __forceinline__ void start_pipe(Pipe& pipe) {
     if (threadIdx.x < 2 * LOOK_WORDS) ((u64*)pipe.own_look)[threadIdx.x] = 0;
     __syncthreads();
     cluster_prepared();
+}
+
+// A row of the step, and where drafts are verified its place in its request, and its draft.
+__device__ __forceinline__ Resolved resolve_row(const RowBlock& b, const VerifyBlock& v, u32 row, Place* place, Draft* draft) {
+    if (!VERIFIES) return resolve(b, row);
+    if (row < b.rows) return resolve_verified(b, v, row, place, draft);
+    Resolved none = {};
+    none.state = ROW_PADDING;
+    return none;
 }
 
 // Tokens of each block that the bound of a small top-k asks for; 0 where top-k is off or not small.

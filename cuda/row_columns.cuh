@@ -118,11 +118,9 @@ __device__ __forceinline__ void verify_columns(const RowBlock& b, const VerifyBl
     wait_for_inputs();
     u64 row_index = crew.row_index;
     Reading<DTYPE> reading(b, crew, load_index_or_self(b.gather, b.gather_width, row_index));
-    Place place = place_of(b, v, row_index);
-    Resolved found = {};
-    found.state = place.state;
-    if (place.state == ROW_LIVE) found = resolve(b, row_index);
-    if (found.state == ROW_LIVE && draft_of(b, v, row_index, place).kind == DRAFT_BAD) found.state = ROW_BAD;
+    Place place;
+    Draft draft;
+    Resolved found = resolve_verified(b, v, row_index, &place, &draft);
     Lists lists(memory, b.vocab, b.columns, crew.blocks);
     lists.clear();
     if (found.state != ROW_LIVE) {

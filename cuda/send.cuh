@@ -18,9 +18,9 @@ __device__ __forceinline__ void send(Pipe& pipe, u32 row, u32 slot) {
         push(lead, &to.sums[part], report.mass, &pipe.mailed[mail]);
         if (lists) push(lead, &to.listed[part], report.listed, &pipe.mailed[mail]);
     }
-    u32 share = rows.candidates_each(), count = task.work == WORK_NONE ? 0 : pipe.found_count[half];
+    u32 share = rows.candidates_each(), count = pipe.found_count[half];
     if (lane_id() == MASS_WARPS)
-        push(lead, &to.facts[rows.rank], Fact::of(task.max, task.nan, count).word, &pipe.mailed[mail]);
+        push(lead, &to.facts[rows.rank], Fact::of(task.max, task.nan, task.work == WORK_IDLE, count).word, &pipe.mailed[mail]);
     if (lane_id() == MASS_WARPS + 1 && (lists || task.road == ROAD_LIST) && rows.rank == lead) {
         u32 largest = task.high == PLUS_INF ? key_of(task.max) : key_of(task.high) - 1;
         if (task.road == ROAD_CUT && task.work == WORK_MASS_AND_COLLECT) largest = 0;

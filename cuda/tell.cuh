@@ -90,7 +90,7 @@ struct Teller {
     }
 
     // What is to be done with the row, from what all blocks have told.
-    __device__ __forceinline__ Task weigh(const RowBlock& b, Pipe& pipe, const Line& line) {
+    __device__ __forceinline__ Task weigh(const RowBlock& b, Pipe& pipe, const Line& line, bool idle) {
         const Rows& rows = pipe.rows;
         u64 tops = lane_id() < rows.blocks ? pipe.tops[entry][lane_id()] : 0xfffffffeull;
         Task task = {value_of_key(__reduce_max_sync(ALL_LANES, (u32)(tops >> 32))), line.scale, line.lowest, MINUS_INF, PLUS_INF,
@@ -99,7 +99,7 @@ struct Teller {
         bool finite = task.max != PLUS_INF;
         if (line.road == ROAD_CUT) {
             Look& look = pipe.looks[entry];
-            if (finite && task.max != MINUS_INF) {
+            if (finite && task.max != MINUS_INF && !idle) {
                 Window window = window_of(look, tops, rows.blocks, task.max, line, (u32)b.vocab);
                 task.least = window.low, task.high = window.high;
                 task.work = window.few ? WORK_MASS_AND_COLLECT : window.high != PLUS_INF ? WORK_LIST_AROUND : WORK_LIST;
@@ -108,22 +108,25 @@ struct Teller {
             }
             __syncwarp();
             for (u32 i = lane_id(); i < LOOK_WORDS; i += 32) ((u64*)&look)[i] = 0;
-        } else if (line.live && task.max != MINUS_INF) {
+        } else if (line.live && task.max != MINUS_INF && !idle) {
             task.least = fmaxf(value_of_key(bound), LOWEST_FINITE);
             if (line.need == 0 && line.masses) task.work = finite && line.lowest == MINUS_INF ? WORK_MASS : WORK_KEPT_MASS;
             else if (line.need == 0) task.work = WORK_NONE;
             else if (!line.masses) task.work = WORK_COLLECT;
             else task.work = finite ? WORK_MASS_AND_COLLECT : WORK_MASS_THEN_COLLECT;
         }
+        if (idle) task.work = WORK_IDLE;
         return task;
     }
 
     __device__ __forceinline__ void tell(const RowBlock& b, Pipe& pipe) {
         completion_wait_own(&pipe.maxed[slot], slot_parity);
         const Line line = pipe.lines[slot];
+        // Asked for before the wait. The first lane's word counts.
+        u64 hint = VERIFIES && line.live && lane_id() == 0 ? atomicMax(hint_at(b, line.hint), 0ull) : 0;
         exchange(pipe, line);
         completion_wait(&pipe.maxima[entry], entry_parity);
-        Task task = weigh(b, pipe, line);
+        Task task = weigh(b, pipe, line, VERIFIES && __any_sync(ALL_LANES, is_ahead(hint, line.hint)));
         // What the mass warps found of the row before the last, they may write again.
         if (row >= 2) completion_wait_own(&pipe.sent[row & 1], (row / 2 - 1) & 1);
         if (lane_id() == 0) pipe.tasks[slot] = task;

@@ -61,6 +61,11 @@ __device__ __forceinline__ Verdict judge(const Question& question, u64 mass, u64
     return scale_bits(question.accept, ceded) < mass ? ACCEPTED : DRAW_REST;
 }
 
+// Whether the draft is rejected whatever is drawn.
+__device__ __forceinline__ bool is_rejected(const Question& question, Verdict verdict) {
+    return verdict != ACCEPTED && question.kind != DRAFT_LAST && question.kind != DRAFT_TOKEN;
+}
+
 __device__ __forceinline__ i32 draft_status(const Question& question) {
     return question.q != question.q ? SD_STATUS_NAN_DRAFT : 0;
 }
@@ -71,86 +76,27 @@ __device__ __forceinline__ u64 left_of(u64 mass, float q, u64 total) {
     return mass > ceded ? mass - ceded : 0;
 }
 
-// Rows after a request's first rejection give no token, so their residuals need not be formed. Which rows those are is told
-// where the scratch memory has a place for it, a hint that several requests share: the largest wins. All 0 before and after
-// a launch, as the number of finished rows is.
-constexpr u32 HINTS = 31;
-
-__device__ __forceinline__ u64* hint_of(const RowBlock& b, const Place& place) {
-    return (u64*)b.scratch + 1 + place.request % HINTS;
-}
+// Rows after a request's first rejection give no token, so nothing need be drawn for them. Which rows those are is told in the
+// head of the scratch memory, by a hint that several requests may share: the largest wins.
+constexpr u32 HINTS = SCRATCH_HEAD / 8 - 1;
 
 // Of two rows of one request the earlier counts as larger.
 __device__ __forceinline__ u64 as_hint(const Place& place) {
     return (place.request + 1) << 32 | (0xffffffffu - (u32)place.local_step);
 }
 
+__device__ __forceinline__ u64* hint_at(const RowBlock& b, u64 hint) { return (u64*)b.scratch + 1 + (hint >> 32) % HINTS; }
+
+// Whether a hint says that a row before this one is rejected.
+__device__ __forceinline__ bool is_ahead(u64 hint, u64 own) { return hint >> 32 == own >> 32 && hint > own; }
+
 __device__ __forceinline__ void tell_rejection(const RowBlock& b, const Place& place) {
-    atomicMax(hint_of(b, place), as_hint(place));
+    atomicMax(hint_at(b, as_hint(place)), as_hint(place));
 }
 
 // Whether an earlier row of the request is known to be rejected; not knowing costs time alone.
 __device__ __forceinline__ bool is_idle(const RowBlock& b, const Place& place) {
-    u64 hint = atomicMax(hint_of(b, place), 0ull);
-    return hint >> 32 == place.request + 1 && hint > as_hint(place);
-}
-
-// This lane's share of the residual mass over all tokens of its warp's part; stops where the row turns out to be idle.
-// `nan` is set where a kept token's draft is NaN.
-template <class C>
-__device__ __noinline__ u64 residual_of_part(const RowBlock& b, const Place place, const C copy, const Weight weight,
-                                             const DraftRow draft, u64 total, bool* nan) {
-    // Steps between two looks at the hint, each some hundred instructions a lane.
-    constexpr u32 LOOK = 8;
-    u32 from, end;
-    copy.part_of(warp_id(), &from, &end);
-    bool whole_vectors = ((u64)draft.logprobs / 4 - copy.lead) % 4 == 0;
-    auto load = [&](u32 at, float* q) {
-        u32 index = at - copy.lead;
-        if (whole_vectors && index < draft.width && draft.width - index >= 4) {
-            float4 four = __ldg((const float4*)(draft.logprobs + index));
-            q[0] = four.x, q[1] = four.y, q[2] = four.z, q[3] = four.w;
-        } else {
-            for (u32 e = 0; e < 4; e++) q[e] = draft.at(index + e);
-        }
-    };
-    u64 own = 0;
-    float next[4] = {};
-    if (from + lane_id() * 4 < end) load(from + lane_id() * 4, next);
-#pragma unroll 1
-    for (u32 step = 0; from < end; step++, from += 128) {
-        if (step % LOOK == 0) {
-            bool idle = lane_id() == 0 && is_idle(b, place);
-            if (__any_sync(ALL_LANES, idle)) break;
-        }
-        u32 at = from + lane_id() * 4;
-        if (at >= end) continue;
-        float x[4], q[4];
-        copy.load4(at, x);
-        for (u32 e = 0; e < 4; e++) q[e] = next[e];
-        if (at + 128 < end) load(at + 128, next);
-        for (u32 e = 0; e < 4; e++) {
-            *nan |= q[e] != q[e] && weight.may_keep(weight.exponent(x[e]));
-            own += left_of(weight.kept_mass(x[e]), q[e], total);
-        }
-    }
-    return own;
-}
-
-// The same over its warp's list.
-template <class C>
-__device__ __forceinline__ u64 residual_of_list(const C& copy, const Weight& weight, const Cut& cut, const WarpList& list,
-                                                const DraftRow& draft, u64 total, bool* nan) {
-    u64 own = 0;
-#pragma unroll 1
-    for (u32 i = lane_id(); i < list.count; i += 32) {
-        u32 place = list.from + list.places[i];
-        float x = copy.value(place), q = draft.at(place - copy.lead);
-        if (!cut.has(key_of(x), place - copy.lead) || !weight.may_keep(weight.exponent(x))) continue;
-        *nan |= q != q;
-        own += left_of(weight.kept_mass(x), q, total);
-    }
-    return own;
+    return is_ahead(atomicMax(hint_at(b, as_hint(place)), 0ull), as_hint(place));
 }
 
 // What a draw is made from, as its search needs it.
@@ -168,85 +114,25 @@ struct Left {
     }
 };
 
-// Takes the draft's own mass out of the sums.
-template <class C>
-__device__ __forceinline__ void take_out(Shared& sh, const C& copy, u32 place, u64 mass, Sums& sums) {
-    u32 owner = place / (copy.part * warp_count());
-    if (owner < cluster_rank()) sums.mass_before -= mass;
-    if (owner == cluster_rank()) {
-        sums.mass_own -= mass;
-        // The first warp has read the warps' sums, and no other does before the barrier.
-        if (thread_id() == 0) sh.scan[(place - copy.first_place) / copy.part] -= mass;
-        team_barrier();
-    }
-    sums.mass -= mass;
+// A rejected row as clusters that stay leave it to the launch behind them: what forms the residual masses of its kept tokens, and
+// draws from them. No total: nothing is left to do.
+struct Pending {
+    u64 total;
+    Cut cut;
+    float max;
+    i32 status;
+};
+static_assert(sizeof(Pending) == 24, "as the scratch memory is sized");
+
+__device__ __forceinline__ Pending* pending_of(const RowBlock& b, u64 row) {
+    return (Pending*)(b.scratch + SCRATCH_HEAD) + row;
 }
 
-// A row from the masses of its kept tokens on, which `sums` are: the verdict, the draw, the row's results. `mass` is the
-// draft's, `residual(&nan)` a lane's share of the residual mass, `find(sums, target, left, found)` the search. Returns this
-// block's shares of the finished row.
-template <class C, class Residual, class Find>
-__device__ __forceinline__ u32 conclude(const RowBlock& b, const VerifyBlock& v, Shared& sh, u64 row_index, const Place& place,
-                                        const C& copy, const Weight& weight, const Question& question, const DraftRow& draft,
-                                        u64 mass, Sums sums, i32 status, Residual residual, Find find) {
-    bool writes = cluster_rank() == 0 && thread_id() == 0;
-    u64 total = sums.mass;
-    Verdict verdict = judge(question, mass, total);
-    status |= draft_status(question);
-    auto found = [&](u32 at, float x) {
-        i64 token = (i64)(at - copy.lead);
-        store_token(b, row_index, token);
-        if (question.kind == DRAFT_TOKEN) store<i32>(v.row_accepts, row_index, token == question.id ? 1 : 0);
-        if (b.logprobs != 0)
-            store<float>(b.logprobs, row_index, logprob_of_exponent(weight.exponent(x), log2_total(total)));
-    };
-    if (verdict == ACCEPTED) {
-        if (writes) {
-            found((u32)question.id + copy.lead, question.x);
-            store<i32>(v.row_accepts, row_index, 1);
-            store<i32>(b.status, row_index, status);
-        }
-        return cluster_rank() == 0 ? FINISHED : 0;
-    }
-    Left left = {DRAFT_ABSENT, (u32)question.id + copy.lead, copy.lead, draft, total};
-    if (verdict == DRAW_REST && question.kind == DRAFT_ONE_HOT && mass != total) {
-        left.kind = DRAFT_ONE_HOT;
-        take_out(sh, copy, left.place, mass, sums);
-    }
-    if (verdict == DRAW_REST && question.kind == DRAFT_ROW) {
-        if (writes) tell_rejection(b, place);
-        u64 warp_mass = sh.scan[warp_id()];
-        bool nan = false;
-        u64 own = residual(&nan);
-        bool any = team_any(nan);
-        if (thread_id() == 0) sh.candidates = any ? 1 : 0;
-        // What the first exchange brought has been read: the last one came after it.
-        Sums rest = push_sums(sh, own, &sh.exchanges[4], sh.pushed_max, sh.pushed_listed);
-        if (rest.count != 0) status |= SD_STATUS_NAN_DRAFT;
-        if (rest.mass != 0) {
-            left.kind = DRAFT_ROW;
-            sums = rest;
-        } else {
-            team_barrier();
-            if (lane_id() == 0) sh.scan[warp_id()] = warp_mass;
-            team_barrier();
-        }
-    }
-    if (writes) {
-        store<i32>(b.status, row_index, status);
-        if (question.kind != DRAFT_TOKEN) store<i32>(v.row_accepts, row_index, 0);
-    }
-    u64 target = scale_bits(question.draw, sums.mass);
-    bool mine = owns(sums, target);
-    if (mine) find(sums, target, left, found);
-    return (mine ? FINISHED / 2 : 0) + (cluster_rank() == 0 ? FINISHED / 2 : 0);
-}
-
-// The same from the `n` ordered candidates of a small top-k on, by one block.
+// The verdict and the draw from the ordered candidates of a small top-k, of which `kept` are kept, by one block. `rest` has room
+// for the masses that the draft leaves of these.
 __device__ __forceinline__ void conclude_list(const RowBlock& b, const VerifyBlock& v, Shared& sh, u64 row_index,
-                                              const Weight& weight, const Params& params, const Question& question,
-                                              const DraftRow& draft, u32 n, u64 whole, i32 status) {
-    Kept kept = keep_candidates(sh, weight, params, n, whole);
+                                              const Place& place, const Weight& weight, const Kept& kept,
+                                              const Question& question, const DraftRow& draft, u64* rest, i32 status) {
     u64 *masses = sh.list.masses, *from = masses, total = kept.mass;
     if (thread_id() == 0) sh.found = 0;
     team_barrier();
@@ -257,8 +143,9 @@ __device__ __forceinline__ void conclude_list(const RowBlock& b, const VerifyBlo
     u32 at = (u32)sh.found;
     Verdict verdict = judge(question, at != 0 ? masses[at - 1] : 0, total);
     status |= draft_status(question);
+    if (thread_id() == 0 && is_rejected(question, verdict)) tell_rejection(b, place);
     if (verdict == DRAW_REST) {
-        from = masses + SMALL_TOP_K;
+        from = rest;
         u64 own = 0;
         bool nan = false;
 #pragma unroll 1
@@ -274,11 +161,18 @@ __device__ __forceinline__ void conclude_list(const RowBlock& b, const VerifyBlo
         if (thread_id() == thread_count() - 1) sh.owner_before = before + own;
         team_barrier();
         total = sh.owner_before;
-        if (total == 0) from = masses, total = kept.mass;
+        if (total == 0) {
+            // `rest` may be where the masses were.
+            for (u32 i = thread_id(); i < kept.count; i += thread_count())
+                masses[i] = mass_of_exponent(candidate_exponent(sh, weight, i));
+            team_barrier();
+            from = masses, total = kept.mass;
+        }
     }
     auto store_as = [&](u32 i, bool accepts) {
         store_candidate(b, sh, row_index, weight, kept, i, status);
         store<i32>(v.row_accepts, row_index, accepts ? 1 : 0);
+        if (question.kind == DRAFT_TOKEN && !accepts) tell_rejection(b, place);
     };
     if (verdict == ACCEPTED) {
         if (thread_id() == 0) store_as(at - 1, true);

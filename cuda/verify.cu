@@ -9,15 +9,9 @@ samedraw_verify(const __grid_constant__ RowBlock b, const __grid_constant__ Veri
     wait_for_inputs();
     Block team(shared);
     u64 row_index = team.team_index();
-    Place place = place_of(b, v, row_index);
-    Resolved found = {};
-    found.state = place.state;
-    if (place.state == ROW_LIVE) found = resolve(b, row_index);
-    Draft draft = {};
-    if (found.state == ROW_LIVE) {
-        draft = draft_of(b, v, row_index, place);
-        if (draft.kind == DRAFT_BAD) found.state = ROW_BAD;
-    }
+    Place place;
+    Draft draft;
+    Resolved found = resolve_verified(b, v, row_index, &place, &draft);
     if (found.state != ROW_LIVE && writes_scalars(team)) store<i32>(v.row_accepts, row_index, 0);
     if (found.state == ROW_BAD) store_bad(b, row_index, team);
     if (found.state == ROW_LIVE) {

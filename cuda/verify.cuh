@@ -32,6 +32,20 @@ __device__ __forceinline__ Draft draft_of(const RowBlock& b, const VerifyBlock& 
     return Draft{pool_row < 0 ? DRAFT_BAD : DRAFT_ROW, id, (u64)pool_row};
 }
 
+// A row, where it stands in its request, and its draft.
+__device__ __forceinline__ Resolved resolve_verified(const RowBlock& b, const VerifyBlock& v, u64 row, Place* place, Draft* draft) {
+    *place = place_of(b, v, row);
+    *draft = {};
+    Resolved found = {};
+    found.state = place->state;
+    if (place->state == ROW_LIVE) found = resolve(b, row);
+    if (found.state == ROW_LIVE) {
+        *draft = draft_of(b, v, row, *place);
+        if (draft->kind == DRAFT_BAD) found.state = ROW_BAD;
+    }
+    return found;
+}
+
 // The draft's logprob of the token `id` at `index` among the row's columns; -inf where it has none.
 __device__ __forceinline__ float draft_logprob(const RowBlock& b, const VerifyBlock& v, u64 row, const Draft& draft,
                                                u32 index, u32 id) {
@@ -155,8 +169,8 @@ __device__ void verify_row(const RowBlock& b, const VerifyBlock& v, u64 row_inde
 
 // Shares of a finished row: blocks that write different results of it count apart.
 constexpr u32 FINISHED = 2;
-// Words of the scratch memory that are 0 before and after a launch: the count of shares comes first.
-constexpr u32 ZERO_WORDS = 64;
+// Bytes of the scratch memory that are 0 before and after a stage: the count of shares comes first.
+constexpr u32 SCRATCH_HEAD = 8192;
 
 // Counts shares of finished rows, by a block; the one that brings the last settles every request.
 __device__ void finish_shares(const RowBlock& b, const VerifyBlock& v, Shared& sh, u32 shares) {
@@ -172,7 +186,7 @@ __device__ void finish_shares(const RowBlock& b, const VerifyBlock& v, Shared& s
     if (!sh.is_last) return;
     __threadfence();
     for (u64 request = warp_id(); request < v.requests; request += warp_count()) settle(b, v, request);
-    if (thread_id() < ZERO_WORDS) ((u32*)b.scratch)[thread_id()] = 0;
+    for (u32 i = thread_id(); i < SCRATCH_HEAD / 4; i += thread_count()) ((u32*)b.scratch)[i] = 0;
 }
 
 // Counts a whole row.

@@ -2,3 +2,8 @@ extern "C" __global__ void __launch_bounds__(256, 3)
 samedraw_verify_bf16(const __grid_constant__ RowBlock b, const __grid_constant__ VerifyBlock v) {
     verify_tile<(u32)SD_DTYPE_BF16>(b, v);
 }
+
+extern "C" __global__ void __launch_bounds__(256, 3)
+samedraw_residual_bf16(const __grid_constant__ RowBlock b, const __grid_constant__ VerifyBlock v) {
+    residual_tile<(u32)SD_DTYPE_BF16>(b, v);
+}

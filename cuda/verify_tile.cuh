@@ -33,16 +33,10 @@ __device__ __forceinline__ void verify_tile(const RowBlock& b, const VerifyBlock
     bool readable = in_range(logits_row, b.logits_rows);
     Copy<DTYPE> copy(memory, logits_at(b, readable ? (u64)logits_row : 0), b.vocab);
     if (readable && thread_id() == 0) copy.start(sh.arrivals);
-    Place place = place_of(b, v, row_index);
-    Resolved found = {};
-    found.state = place.state;
-    if (place.state == ROW_LIVE) found = resolve(b, row_index);
+    Place place;
+    Draft draft;
+    Resolved found = resolve_verified(b, v, row_index, &place, &draft);
     const Params& params = found.params;
-    Draft draft = {};
-    if (found.state == ROW_LIVE) {
-        draft = draft_of(b, v, row_index, place);
-        if (draft.kind == DRAFT_BAD) found.state = ROW_BAD;
-    }
     bool live = found.state == ROW_LIVE, all_columns = live && b.columns == b.vocab;
     bool quick = all_columns && forced_token(b, row_index) == -1 && (b.raw_logprobs | b.dense | b.kept_ids) == 0;
     Question question = {};
@@ -80,7 +74,8 @@ __device__ __forceinline__ void verify_tile(const RowBlock& b, const VerifyBlock
         }
         if (gather_candidates(sh, sums)) {
             if (cluster_rank() != 0) return;
-            conclude_list(b, v, sh, row_index, weight, params, question, draft_row, sums.count, joint ? sums.mass : 0, status);
+            Kept kept = keep_candidates(sh, weight, params, sums.count, joint ? sums.mass : 0);
+            conclude_list(b, v, sh, row_index, place, weight, kept, question, draft_row, sh.list.masses + SMALL_TOP_K, status);
             return finish_shares(b, v, sh, FINISHED);
         }
     } else if (all_columns && agreed.max != MINUS_INF) {

@@ -174,6 +174,32 @@ fn served_drafts_in_clusters_of_eight() {
     on_the_model("steps::served_drafts_in_clusters_of_eight", &env, || served_steps(100, true));
 }
 
+// More rows than the model's card holds clusters, and a launch behind them for rejected rows.
+
+#[test]
+fn served_drafts_in_resident_clusters_of_two() {
+    let env = [("SAMEDRAW_CUDA_VARIANT", "resident,cluster:2"), ("SAMEDRAW_SEED", "5000")];
+    on_the_model("steps::served_drafts_in_resident_clusters_of_two", &env, || served_steps(200, true));
+}
+
+#[test]
+fn served_drafts_in_resident_clusters_of_eight() {
+    let env = [("SAMEDRAW_CUDA_VARIANT", "resident,cluster:8"), ("SAMEDRAW_SEED", "5500")];
+    on_the_model("steps::served_drafts_in_resident_clusters_of_eight", &env, || served_steps(60, true));
+}
+
+#[test]
+fn served_drafts_of_half_the_mass_in_resident_clusters() {
+    let env = [("SAMEDRAW_CUDA_VARIANT", "resident,cluster:2")];
+    on_the_model("steps::served_drafts_of_half_the_mass_in_resident_clusters", &env, || {
+        let device = gpu();
+        for seed in 0..9 {
+            let case = halves::halves(seed);
+            assert_same(&case.expected(), &case.run(&device, "halves"), || format!("halves of seed {seed}"));
+        }
+    });
+}
+
 #[test]
 fn served_drafts_of_a_whole_vocabulary() {
     let env = [("SAMEDRAW_VOCAB", "32003"), ("SAMEDRAW_SEED", "4500")];

@@ -3,7 +3,7 @@
 use super::{columns, resident};
 use crate::device::{Stage, StageKind};
 use crate::pipeline::Limits;
-use crate::pipeline::blocks::RowBlock;
+use crate::pipeline::blocks::{RowBlock, VerifyBlock, verify_mode};
 use std::ffi::CStr;
 
 /// One translation unit: a name, and the sources that are compiled together.
@@ -19,11 +19,11 @@ macro_rules! unit {
             $($source)+)
     };
     // One whose warps have roles.
-    ($name:literal with roles: $($source:literal)+) => {
-        unit!(@ $name: "abi.cuh" "machine.cuh" "roles.cuh" "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh"
-            "row.cuh" "output.cuh" "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "pipe.cuh"
-            "feed.cuh" "maxima.cuh" "masses.cuh" "tell.cuh" "send.cuh" "lead_roads.cuh" "lead_tokens.cuh"
-            "lead_top_p.cuh" "lead_whole.cuh" "lead.cuh" "draw.cuh" $($source)+)
+    ($name:literal with roles: $whether:literal $($source:literal)+) => {
+        unit!(@ $name: "abi.cuh" "machine.cuh" "roles.cuh" $whether "team.cuh" "number.cuh" "access.cuh" "source.cuh" "descent.cuh"
+            "row.cuh" "output.cuh" "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "verify.cuh" "verdict.cuh"
+            "pipe.cuh" "feed.cuh" "maxima.cuh" "masses.cuh" "tell.cuh" "send.cuh" "lead_draw.cuh" "lead_verdict.cuh"
+            "lead_roads.cuh" "lead_tokens.cuh" "lead_top_p.cuh" "lead_whole.cuh" "lead.cuh" "draw.cuh" $($source)+)
     };
     (@ $name:literal: $($source:literal)+) => {
         Unit { name: $name, sources: &[$( include_str!(concat!("../../../cuda/", $source)) ),+] }
@@ -43,15 +43,18 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("sample_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "find.cuh" "sample_tile.cuh" "sample_f32.cu"),
     unit!("sample_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "find.cuh" "sample_tile.cuh" "sample_f16.cu"),
     unit!("sample_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "find.cuh" "sample_tile.cuh" "sample_bf16.cu"),
-    unit!("verify_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "find.cuh" "verify.cuh" "verdict.cuh" "verify_tile.cuh" "verify_f32.cu"),
-    unit!("verify_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "find.cuh" "verify.cuh" "verdict.cuh" "verify_tile.cuh" "verify_f16.cu"),
-    unit!("verify_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "find.cuh" "verify.cuh" "verdict.cuh" "verify_tile.cuh" "verify_bf16.cu"),
-    unit!("draw_f32" with roles: "draw_f32.cu"),
-    unit!("draw_f16" with roles: "draw_f16.cu"),
-    unit!("draw_bf16" with roles: "draw_bf16.cu"),
+    unit!("verify_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "find.cuh" "verify.cuh" "verdict.cuh" "residual.cuh" "verify_tile.cuh" "residual_tile.cuh" "verify_f32.cu"),
+    unit!("verify_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "find.cuh" "verify.cuh" "verdict.cuh" "residual.cuh" "verify_tile.cuh" "residual_tile.cuh" "verify_f16.cu"),
+    unit!("verify_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "find.cuh" "verify.cuh" "verdict.cuh" "residual.cuh" "verify_tile.cuh" "residual_tile.cuh" "verify_bf16.cu"),
+    unit!("draw_f32" with roles: "drawing.cuh" "draw_f32.cu"),
+    unit!("draw_f16" with roles: "drawing.cuh" "draw_f16.cu"),
+    unit!("draw_bf16" with roles: "drawing.cuh" "draw_bf16.cu"),
     unit!("columns_f32": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_f32.cu"),
     unit!("columns_f16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_f16.cu"),
     unit!("columns_bf16": "narrow.cuh" "strips.cuh" "survivors.cuh" "columns.cuh" "sample.cuh" "verify.cuh" "row_columns.cuh" "columns_bf16.cu"),
+    unit!("judge_f32" with roles: "judging.cuh" "judge_f32.cu"),
+    unit!("judge_f16" with roles: "judging.cuh" "judge_f16.cu"),
+    unit!("judge_bf16" with roles: "judging.cuh" "judge_bf16.cu"),
 ];
 
 /// No stage launches it: what measurements compare with.
@@ -72,12 +75,19 @@ const SAMPLE_TILE: [Kernel; 3] =
 const VERIFY_TILE: [Kernel; 3] =
     [(11, c"samedraw_verify_f32"), (12, c"samedraw_verify_f16"), (13, c"samedraw_verify_bf16")];
 
+/// What a rejected draft leaves of a row, behind the kernels that verify many rows.
+const RESIDUAL: [Kernel; 3] =
+    [(11, c"samedraw_residual_f32"), (12, c"samedraw_residual_f16"), (13, c"samedraw_residual_bf16")];
+
 /// Threads of a block that has a row to itself.
 const BLOCK: u32 = 512;
 /// Threads of a block that holds a part of a row in shared memory: a power of two.
 const TILE_BLOCK: u32 = 256;
 /// Shared memory the kernels use besides what a launch asks for, and what the card keeps, generously.
 pub(super) const OTHER_SHARED: usize = 10 << 10;
+
+/// Bytes that are kept of a rejected row, as `Pending` in `verdict.cuh`.
+const PENDING_ROW: usize = 24;
 
 /// Facts of the card a launch depends on.
 #[derive(Debug, Clone, Copy)]
@@ -161,10 +171,11 @@ pub(super) fn entries(card: &Card) -> Vec<Entry> {
     all.extend(columns::entries(card));
     if card.clusters {
         let smem = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u32;
-        let tiles = [SAMPLE_TILE, VERIFY_TILE].into_iter().flatten();
+        let tiles = [SAMPLE_TILE, VERIFY_TILE, RESIDUAL].into_iter().flatten();
         all.extend(tiles.map(|(unit, entry)| Entry { unit, entry, smem, cluster_block: TILE_BLOCK }));
         let smem = card.smem_per_block_optin.saturating_sub(resident::OTHER_SHARED) as u32;
-        all.extend(resident::DRAW.map(|(unit, entry)| Entry { unit, entry, smem, cluster_block: resident::BLOCK }));
+        let stay = [resident::DRAW, resident::JUDGE].into_iter().flatten();
+        all.extend(stay.map(|(unit, entry)| Entry { unit, entry, smem, cluster_block: resident::BLOCK }));
     }
     all
 }
@@ -177,16 +188,31 @@ pub(super) fn launches(card: &Card, stage: &Stage<'_>) -> LaunchList {
         Stage::Select(b) => columns::select(card, b).unwrap_or_else(|| block_a_row(SELECT, b)),
         Stage::Argmax(b) if b.from_columns != 0 || card.general => block_a_row(ARGMAX, b),
         Stage::Argmax(b) => argmax_stream(card, b),
-        Stage::Sample(b) => resident::draw(card, b)
+        Stage::Sample(b) => resident::draw(card, &resident::DRAW, b)
             .or_else(|| columns::sample(card, b))
-            .or_else(|| tile(card, &SAMPLE_TILE, 16, b))
+            .or_else(|| tile(card, &SAMPLE_TILE, 16, b.rows, b))
             .unwrap_or_else(|| block_a_row(SAMPLE, b)),
         Stage::Remap(b, _) => block_a_row(REMAP, b),
-        Stage::Verify(b, _) => columns::verify(card, b)
-            .or_else(|| tile(card, &VERIFY_TILE, 16, b))
-            .unwrap_or_else(|| block_a_row(VERIFY, b)),
+        Stage::Verify(b, v) => {
+            if let Some(list) = verify_many(card, b, v) {
+                return list;
+            }
+            columns::verify(card, b)
+                .or_else(|| tile(card, &VERIFY_TILE, 16, b.rows, b))
+                .unwrap_or_else(|| block_a_row(VERIFY, b))
+        }
     };
     LaunchList { items: [Some(one), None, None] }
+}
+
+/// Clusters that stay, and where drafts are whole distributions a launch behind them for the requests' rejected rows.
+fn verify_many(card: &Card, b: &RowBlock, v: &VerifyBlock) -> Option<LaunchList> {
+    let judge = resident::draw(card, &resident::JUDGE, b)?;
+    let residual = match v.mode {
+        verify_mode::REJECTION => Some(tile(card, &RESIDUAL, 16, v.requests, b)?),
+        _ => None,
+    };
+    Some(LaunchList { items: [Some(judge), residual, None] })
 }
 
 fn block_a_row((unit, entry): Kernel, b: &RowBlock) -> Launch {
@@ -218,13 +244,13 @@ fn argmax_stream(card: &Card, b: &RowBlock) -> Launch {
     Launch { unit, entry, grid: [(rows * cluster) as u32, 1, 1], block, smem: 0, cluster: cluster as u32 }
 }
 
-/// A cluster a row, the row in its shared memory; `few` blocks while there are few rows. `None` where the card or the row
-/// does not allow it.
-fn tile(card: &Card, kernels: &[Kernel; 3], few: u64, b: &RowBlock) -> Option<Launch> {
+/// A cluster for each of some rows, the row in its shared memory; `few` blocks while there are few rows. `None` where the card or
+/// the row does not allow it.
+fn tile(card: &Card, kernels: &[Kernel; 3], few: u64, rows: u64, b: &RowBlock) -> Option<Launch> {
     if !card.clusters || b.from_columns != 0 {
         return None;
     }
-    let (rows, sms) = (b.rows, u64::from(card.sms));
+    let sms = u64::from(card.sms);
     let (unit, entry) = kernels[b.logits_dtype.min(2) as usize];
     let bytes = element_bytes(b.logits_dtype);
     let mut cluster =
@@ -261,12 +287,15 @@ fn tile_bytes(vocab: u64, bytes: u64, cluster: u64) -> u64 {
     part * warps * bytes + part / 10 * 2 * warps
 }
 
-/// Scratch bytes a stage of `kind` needs at most. Kernels find the first 256 of them zeroed and leave them so.
+/// Bytes of the scratch memory that kernels find zeroed and leave so, as `SCRATCH_HEAD` in `verify.cuh`: how much of the rows has
+/// finished, and which requests have had their last token.
+const SCRATCH_HEAD: usize = 8192;
+
+/// Scratch bytes a stage of `kind` needs at most.
 pub(super) fn scratch_bytes(card: &Card, kind: StageKind, limits: &Limits) -> usize {
     match kind {
-        StageKind::Sample => resident::scratch_bytes(card, limits),
-        // How much of the rows has finished, and which requests have had their last token.
-        StageKind::Verify => 256,
+        StageKind::Sample => SCRATCH_HEAD + resident::list_bytes(card, limits),
+        StageKind::Verify => SCRATCH_HEAD + limits.rows * PENDING_ROW + resident::list_bytes(card, limits),
         _ => 0,
     }
 }

@@ -101,7 +101,7 @@ impl Modules {
         }
         for (size, blocks) in [2, 4, 8, 16].into_iter().enumerate() {
             let mut fewest = u32::MAX;
-            for (unit, name) in resident::DRAW {
+            for (unit, name) in [resident::DRAW, resident::JUDGE].into_iter().flatten() {
                 let entry = entries.iter().find(|entry| entry.unit == unit && entry.entry == name);
                 if let (Some(entry), true) = (entry, blocks <= largest) {
                     fewest = fewest.min(active_clusters(self.find(unit, name)?, entry, blocks)?);

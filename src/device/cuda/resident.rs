@@ -1,4 +1,4 @@
-//! Launches of the kernels that draw for many rows: as many clusters as the card holds at a time, each taking row after row.
+//! Launches of the kernels that draw for many rows, or verify their drafts: as many clusters as the card holds at a time, each taking row after row.
 
 use super::kernels::{Card, Kernel, Launch, element_bytes};
 use crate::pipeline::Limits;
@@ -7,6 +7,8 @@ use crate::pipeline::blocks::{RowBlock, filter};
 /// By the type of the logits.
 pub(super) const DRAW: [Kernel; 3] =
     [(14, c"samedraw_draw_f32"), (15, c"samedraw_draw_f16"), (16, c"samedraw_draw_bf16")];
+pub(super) const JUDGE: [Kernel; 3] =
+    [(20, c"samedraw_judge_f32"), (21, c"samedraw_judge_f16"), (22, c"samedraw_judge_bf16")];
 /// Threads of a block, as `ALL_ROLES` in `roles.cuh`.
 pub(super) const BLOCK: u32 = 864;
 /// Shared memory of a block besides what a launch asks for, rounded up.
@@ -21,8 +23,6 @@ const MAX_SLOTS: u64 = 4;
 const FEWEST_SLOTS: u64 = 3;
 const MAILS: u64 = 2;
 const LIST: u64 = 256;
-/// What other stages count in comes first in the scratch memory.
-const SCRATCH_HEAD: u64 = 256;
 /// Fewest rows of a step for which lists are kept.
 const FEWEST_ROWS: u64 = 24;
 /// Bytes from which on a row is a long one.
@@ -34,7 +34,7 @@ const SHORTEST_ROW: u64 = 64 << 10;
 
 /// The launch for a batch of which the token, its logprob and the status are wanted; `None` where another kernel is the
 /// faster one, or the only one.
-pub(super) fn draw(card: &Card, b: &RowBlock) -> Option<Launch> {
+pub(super) fn draw(card: &Card, kernels: &[Kernel; 3], b: &RowBlock) -> Option<Launch> {
     let more = [b.ranks, b.kept_counts, b.raw_logprobs, b.sum_smaller_probs, b.top_width, b.dense, b.kept_ids];
     let wanted = b.from_columns == 0 && b.columns == b.vocab && b.positions != 0 && b.golden == 0;
     if !card.clusters || !wanted || b.vocab >= MOST_TOKENS || more.iter().any(|&output| output != 0) {
@@ -46,7 +46,7 @@ pub(super) fn draw(card: &Card, b: &RowBlock) -> Option<Launch> {
     }
     let (cluster, slots) = shape(card, b.vocab, bytes)?;
     let clusters = b.rows.min(card.resident_clusters(cluster));
-    let (unit, entry) = DRAW[b.logits_dtype.min(2) as usize];
+    let (unit, entry) = kernels[b.logits_dtype.min(2) as usize];
     Some(Launch {
         unit,
         entry,
@@ -91,9 +91,9 @@ fn slot_bytes(vocab: u64, bytes: u64, cluster: u64) -> u64 {
     (grain - 1 + vocab).div_ceil(grain).div_ceil(cluster * MASS_WARPS) * 16 * MASS_WARPS
 }
 
-/// Scratch bytes of a draw within `limits`: the lists of rows that top-p cuts. With less, such rows take the way of rows whose
+/// Bytes of scratch memory for the lists of rows that top-p cuts, within `limits`. With less, such rows take the way of rows whose
 /// lists run over.
-pub(super) fn scratch_bytes(card: &Card, limits: &Limits) -> usize {
+pub(super) fn list_bytes(card: &Card, limits: &Limits) -> usize {
     if !card.clusters || ((limits.rows as u64) < FEWEST_ROWS && !card.forced_resident) {
         return 0;
     }
@@ -101,5 +101,5 @@ pub(super) fn scratch_bytes(card: &Card, limits: &Limits) -> usize {
     let lists = |cluster: u64| u64::from(card.sms) / cluster * cluster * MAILS * cluster * MASS_WARPS;
     let most =
         [4, 2].into_iter().filter_map(|bytes| shape(card, limits.vocab as u64, bytes)).map(|(c, _)| lists(c)).max();
-    most.map_or(0, |lists| (SCRATCH_HEAD + lists * LIST * 8) as usize)
+    most.map_or(0, |lists| (lists * LIST * 8) as usize)
 }

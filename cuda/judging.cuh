@@ -1,0 +1,2 @@
+// Whether the rows of this unit's kernels have drafts.
+constexpr bool VERIFIES = true;
