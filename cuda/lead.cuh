@@ -33,8 +33,8 @@ __device__ __noinline__ void ask(Pipe& pipe) {
     Ending& row = pipe.ending;
     if (row.found.state != ROW_LIVE) return;
     Draft draft = draft_of(b, v, row.row_index, row.place);
-    row.question =
-        question_of(b, v, row.row_index, row.place, row.found.params.seed, draft, InMemory<Element<DTYPE>>{row.found});
+    InMemory<Element<DTYPE>> values = {row.found.values, (const u32*)row.found.mask, (u32)b.vocab};
+    row.question = question_of(b, v, row.row_index, row.place, row.found.params.seed, draft, values);
     row.bits = row.question.draw;
     row.draft = draft.kind == DRAFT_ROW ? draft_row_of(b, v, row.row_index, draft) : DraftRow{0, 0};
 }
@@ -66,10 +66,12 @@ __device__ __forceinline__ void begin_ending(Pipe& pipe, u32 j) {
     if (lane_id() == 0) completion_expect(&pipe.listed[which], listed * 8);
     // Counted anew: kept over the wait before, it would take a register.
     completion_wait(&pipe.listed[which], j / rows.blocks / MAILS & 1);
+    Fact fact = {mail.facts[lane_id() < rows.blocks ? lane_id() : 0]};
+    // Blocks that pass a row over tell their own maximum.
+    float max = value_of_key(__reduce_max_sync(ALL_LANES, key_of(fact.max())));
+    bool nan = __any_sync(ALL_LANES, fact.nan());
     if (lane_id() != 0) return;
-    Fact fact = {mail.facts[0]};
-    float max = fact.max();
-    row.status = (fact.nan() ? SD_STATUS_NAN_LOGITS : 0) | (max == PLUS_INF ? SD_STATUS_INF_LOGITS : 0);
+    row.status = (nan ? SD_STATUS_NAN_LOGITS : 0) | (max == PLUS_INF ? SD_STATUS_INF_LOGITS : 0);
     if (VERIFIES && max != MINUS_INF) row.status |= draft_status(row.question);
     row.idle = idle;
     // -0, so that a token of either zero is +0 away from it, as the first of the largest tokens is from itself.
@@ -102,7 +104,6 @@ __device__ __noinline__ void lead(Pipe& pipe) {
         if (warp_id() == 0) begin_ending<DTYPE>(pipe, j);
         team_barrier();
         end_row<DTYPE>(pipe);
-        if (VERIFIES) end_verified(pipe);
         // The row's mail and this block's shared memory are free again.
         team_barrier();
         if (thread_id() < rows.blocks) completion_arrive_at(thread_id(), &pipe.credit[rows.rank][j / rows.blocks & 1]);

@@ -2,22 +2,6 @@
 
 #if __CUDA_ARCH__ >= 900
 
-// The value at index i of a row in global memory, masked, NaN removed.
-template <class E>
-__device__ __forceinline__ float value_at(const Resolved& found, u32 i) {
-    const u32* mask = (const u32*)found.mask;
-    if (mask != 0 && !(__ldg(mask + i / 32) >> (i % 32) & 1)) return MINUS_INF;
-    return clean(E::widen(__ldg((const typename E::Bits*)found.values + i)));
-}
-
-// The logits of a row in global memory, for who asks for few of them.
-template <class E>
-struct InMemory {
-    const Resolved& found;
-
-    __device__ __forceinline__ float at(u32 i) const { return value_at<E>(found, i); }
-};
-
 // A drawn token, by the thread that found it; `total` is the mass of all kept tokens.
 __device__ __forceinline__ void store_drawn_by_lead(Pipe& pipe, u32 id, float x, u64 total) {
     const RowBlock& b = pipe.block;
@@ -69,6 +53,7 @@ __device__ __forceinline__ void lead_find(Pipe& pipe, const Parts& parts, Kept k
     if (parts.before <= target && target - parts.before < own) sh.owner = thread_id(), sh.owner_before = parts.before;
     team_barrier();
     C copy(0, row.found.values, b.vocab);
+    InMemory<E> row_values = {row.found.values, (const u32*)row.found.mask, copy.len};
     u32 from = (u32)sh.owner * copy.part, to = min(from + copy.part, copy.lead + copy.len);
     u32 each = ((to - from) + LEAD_THREADS - 1) / LEAD_THREADS;
     from = min(from + thread_id() * each, to), to = min(from + each, to);
@@ -76,12 +61,12 @@ __device__ __forceinline__ void lead_find(Pipe& pipe, const Parts& parts, Kept k
     from = max(from, copy.lead);
     own = 0;
 #pragma unroll 4
-    for (u32 place = from; place < to; place++) own += kept(value_at<E>(row.found, place - copy.lead), place - copy.lead);
+    for (u32 place = from; place < to; place++) own += kept(row_values.at(place - copy.lead), place - copy.lead);
     u64 running = sh.owner_before + block_scan_before(sh, own);
     if (target < running || target - running >= own) return;
 #pragma unroll 1
     for (u32 place = from; place < to; place++) {
-        float x = value_at<E>(row.found, place - copy.lead);
+        float x = row_values.at(place - copy.lead);
         running += kept(x, place - copy.lead);
         if (running <= target) continue;
         store_drawn_by_lead(pipe, place - copy.lead, x, parts.total);

@@ -62,9 +62,9 @@ struct Listed {
 template <u32 DTYPE>
 struct WholeRow {
     typedef Element<DTYPE> E;
-    const Resolved& found;
     const Rows& rows;
     Copy<DTYPE> copy;
+    InMemory<E> values;
     Cut within;
     // Neighbours, which are often alike, or near each other.
     static constexpr u32 AT_ONCE = 4;
@@ -81,20 +81,14 @@ struct WholeRow {
     __device__ __forceinline__ u64 token(u32 part, u32 i) const {
         u32 place = part * copy.part + i;
         if (place < copy.lead) return 0;
-        return word(value_at<E>(found, place - copy.lead), place - copy.lead);
+        return word(values.at(place - copy.lead), place - copy.lead);
     }
     __device__ __forceinline__ u64 above(u32) const { return 0; }
 
-    // Four neighbours, at once where all lie in the row; none if they are not wanted.
+    // Four neighbours; none if they are not wanted.
     __device__ __forceinline__ void load4(u32 place, bool wanted, float* x) const {
-        u32 index = place - copy.lead;
-        if (!wanted || place < copy.lead || index + 4 > copy.len) {
-            for (u32 e = 0; e < 4; e++) x[e] = wanted && index + e < copy.len ? value_at<E>(found, index + e) : MINUS_INF;
-            return;
-        }
-        Four<typename E::Bits> group = *(const Four<typename E::Bits>*)((const typename E::Bits*)found.values + (i32)index);
-        u32 allowed = found.mask == 0 ? 15 : mask_window((const u32*)found.mask, (i32)index, copy.len);
-        for (u32 e = 0; e < 4; e++) x[e] = allowed >> e & 1 ? clean(E::widen(group.e[e])) : MINUS_INF;
+        if (wanted) return values.load4((i32)(place - copy.lead), x);
+        for (u32 e = 0; e < 4; e++) x[e] = MINUS_INF;
     }
 
     template <class F, class Done>

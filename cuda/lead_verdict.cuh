@@ -1,28 +1,21 @@
 // Drafts judged by the lead, once it knows the masses of a row. What a rejected draft that is a whole distribution leaves of a row is
-// for the launch behind this one: only then is it known which row of a request is its first rejected one, and all blocks are free
-// for it. Where drafts are of another kind, the lead that ends the last row settles the requests.
+// for the launch behind this one, which settles the requests: only then is it known which row of a request is its first rejected
+// one, and all blocks are free for it.
 
 #if __CUDA_ARCH__ >= 900
 
-// Whether the drafts are whole distributions: another launch comes behind this one.
-__device__ __forceinline__ bool leaves_rows(const VerifyBlock& v) { return v.mode == SD_VERIFY_REJECTION; }
-
 // What holds of a row whose draft is not accepted, by one thread, before others write of it.
-__device__ __forceinline__ void begin_verified(Pipe& pipe) {
+__device__ __noinline__ void begin_verified(Pipe& pipe) {
+    __builtin_assume(__isShared(&pipe));
     u32 row = pipe.ending.row_index;
     if (thread_id() != 0 || row >= pipe.block.rows) return;
     store<i32>(pipe.verify.row_accepts, row, 0);
-    if (leaves_rows(pipe.verify)) pending_of(pipe.block, row)->total = 0;
+    pending_of(pipe.block, row)->total = 0;
 }
 
 // A row behind a rejected one: all that is told of it is what its logits are.
 __device__ __forceinline__ void store_idle(const RowBlock& b, const Ending& row) {
     if (thread_id() == 0) store<i32>(b.status, row.row_index, row.status);
-}
-
-__device__ __forceinline__ void end_verified(Pipe& pipe) {
-    if (leaves_rows(pipe.verify) || pipe.ending.row_index >= pipe.block.rows) return;
-    finish_shares(pipe.block, pipe.verify, pipe.shared, FINISHED);
 }
 
 // The verdict on a row's draft from the masses of the tokens within `cut`, and what is drawn from then. False where nothing is: the

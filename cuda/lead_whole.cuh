@@ -19,7 +19,8 @@ __device__ __noinline__ void lead_whole(Pipe& pipe) {
     __builtin_assume(__isShared(&pipe));
     const Ending& row = pipe.ending;
     const Params& params = row.found.params;
-    WholeRow<DTYPE> tokens = {row.found, pipe.rows, Copy<DTYPE>(0, row.found.values, b.vocab), CUT_ALL};
+    WholeRow<DTYPE> tokens = {pipe.rows, Copy<DTYPE>(0, row.found.values, b.vocab),
+                              InMemory<Element<DTYPE>>{row.found.values, (const u32*)row.found.mask, (u32)b.vocab}, CUT_ALL};
     u32 high = key_of(row.weight.max), low = key_of(LOWEST_FINITE);
     Cut top_k = CUT_ALL, top_p = CUT_ALL;
     if (params.top_k < b.vocab) {

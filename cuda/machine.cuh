@@ -53,6 +53,13 @@ __device__ __forceinline__ void shared_store(u32 address, u16 x) {
     asm volatile("st.shared::cta.u16 [%0], %1;" ::"r"(address), "h"(x) : "memory");
 }
 
+// Reads what others may be changing.
+__device__ __forceinline__ u64 load_relaxed(const u64* at) {
+    u64 x;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");
+    return x;
+}
+
 // Bytes of shared memory the launch asked for.
 __device__ __forceinline__ u32 dynamic_shared_bytes() {
     u32 n;

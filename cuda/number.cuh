@@ -55,15 +55,21 @@ struct Powers {
 
 __device__ __forceinline__ u64 mass_of_exponent(float t) { return whole_mass(Powers<1>(&t).scaled(0)); }
 
-// Mass of a draft's log-probability, capped at that of probability 1; NaN gives 0.
-__device__ __forceinline__ u64 draft_mass(float q) {
+// Exponent of a draft's log-probability, capped at that of probability 1; that of no mass for NaN.
+__device__ __forceinline__ float draft_exponent(float q) {
     float t = __fmul_rn(q, SD_LOG2_E);
-    if (t != t) return 0;
-    return mass_of_exponent(t > 0.0f ? 0.0f : t);
+    return t != t ? MINUS_INF : fminf(t, 0.0f);
 }
 
-// A draft's mass in units of a row of total mass `total`.
-__device__ __forceinline__ u64 scale_draft(u64 mass, u64 total) { return multiply_shift(mass, total, 40); }
+__device__ __forceinline__ u64 draft_mass(float q) { return mass_of_exponent(draft_exponent(q)); }
+
+// A draft's mass in units of a row of total mass `total`: floor(mass * total / 2^40), for a mass of at most 2^40 and a total of at most
+// 2^63, between which no sum here overflows.
+__device__ __forceinline__ u64 scale_draft(u64 mass, u64 total) {
+    u32 low = (u32)mass, high = (u32)(mass >> 32), total_low = (u32)total, total_high = (u32)(total >> 32);
+    u64 middle = (u64)low * total_high + ((u64)high * total_low + __umulhi(low, total_low));
+    return ((u64)high * total_high << 24) + (middle >> 8);
+}
 
 // log2 of a positive, finite, normal x.
 __device__ __forceinline__ double log2_exact(double x) {

@@ -13,18 +13,10 @@ __device__ __noinline__ u64 residual_of_part(const RowBlock& b, const Place plac
     u32 from, end;
     copy.part_of(warp_id(), &from, &end);
     bool whole_vectors = ((u64)draft.logprobs / 4 - copy.lead) % 4 == 0;
-    auto load = [&](u32 at, float* q) {
-        u32 index = at - copy.lead;
-        if (whole_vectors && index < draft.width && draft.width - index >= 4) {
-            float4 four = __ldg((const float4*)(draft.logprobs + index));
-            q[0] = four.x, q[1] = four.y, q[2] = four.z, q[3] = four.w;
-        } else {
-            for (u32 e = 0; e < 4; e++) q[e] = draft.at(index + e);
-        }
-    };
+    Weight finite = with_finite_max(weight);
     u64 own = 0;
     float next[4] = {};
-    if (from + lane_id() * 4 < end) load(from + lane_id() * 4, next);
+    if (from + lane_id() * 4 < end) draft.load4(from + lane_id() * 4 - copy.lead, whole_vectors, next);
 #pragma unroll 1
     for (u32 step = 0; from < end; step++, from += 128) {
         if (step % LOOK == 0) {
@@ -35,12 +27,11 @@ __device__ __noinline__ u64 residual_of_part(const RowBlock& b, const Place plac
         if (at >= end) continue;
         float x[4], q[4];
         copy.load4(at, x);
-        for (u32 e = 0; e < 4; e++) q[e] = next[e];
-        if (at + 128 < end) load(at + 128, next);
-        for (u32 e = 0; e < 4; e++) {
-            *nan |= q[e] != q[e] && weight.may_keep(weight.exponent(x[e]));
-            own += left_of(weight.kept_mass(x[e]), q[e], total);
-        }
+        for (u32 e = 0; e < 4; e++) x[e] = below_finite_max(weight, x[e]), q[e] = next[e];
+        if (at + 128 < end) draft.load4(at + 128 - copy.lead, whole_vectors, next);
+        u64 left[4];
+        left_of_four(finite, x, q, total, left, nan);
+        own += (left[0] + left[1]) + (left[2] + left[3]);
     }
     return own;
 }

@@ -57,8 +57,8 @@ __device__ __forceinline__ void await_credit(Pipe& pipe, u32 lead, u32 turn) {
 struct Teller {
     u32 row = 0, slot = 0, entry = 0, slot_parity = 0, entry_parity = 0;
 
-    // Tells all blocks what the mass warps of this one have seen of the row.
-    __device__ __forceinline__ void exchange(Pipe& pipe, const Line& line) {
+    // Tells all blocks what the mass warps of this one have seen of the row: its word of `tops`.
+    __device__ __forceinline__ u64 exchange(Pipe& pipe, const Line& line) {
         const Rows& rows = pipe.rows;
         u32 turn = row & 1, n = rows.offers_each(line.need) * MASS_WARPS;
         bool cuts = line.road == ROAD_CUT;
@@ -77,9 +77,9 @@ struct Teller {
         bool any = __any_sync(ALL_LANES, lane_id() < MASS_WARPS && pipe.nan[turn][lane_id()] != 0);
         if (lane_id() == 0) completion_expect(&pipe.maxima[entry], rows.blocks * (8 + (cuts ? (u32)sizeof(Look) : 0)));
         // The lowest bit of the bound gives way to the NaN flag; a bound may be lower than it need be.
-        if (lane_id() < rows.blocks)
-            push(lane_id(), &pipe.tops[entry][rows.rank], (u64)top << 32 | (bound & ~1u) | (any ? 1 : 0), &pipe.maxima[entry]);
-        if (!cuts) return;
+        u64 word = (u64)top << 32 | (bound & ~1u) | (any ? 1 : 0);
+        if (lane_id() < rows.blocks) push(lane_id(), &pipe.tops[entry][rows.rank], word, &pipe.maxima[entry]);
+        if (!cuts) return word;
 #pragma unroll 1
         for (u32 i = lane_id(); i < LOOK_WORDS; i += 32) {
             u64* own = (u64*)&pipe.own_look[turn] + i;
@@ -87,10 +87,11 @@ struct Teller {
             for (u32 to = 0; to < rows.blocks; to++) push_add(to, (u64*)&pipe.looks[entry] + i, *own, &pipe.maxima[entry]);
             *own = 0;
         }
+        return word;
     }
 
     // What is to be done with the row, from what all blocks have told.
-    __device__ __forceinline__ Task weigh(const RowBlock& b, Pipe& pipe, const Line& line, bool idle) {
+    __device__ __forceinline__ Task weigh(const RowBlock& b, Pipe& pipe, const Line& line) {
         const Rows& rows = pipe.rows;
         u64 tops = lane_id() < rows.blocks ? pipe.tops[entry][lane_id()] : 0xfffffffeull;
         Task task = {value_of_key(__reduce_max_sync(ALL_LANES, (u32)(tops >> 32))), line.scale, line.lowest, MINUS_INF, PLUS_INF,
@@ -98,39 +99,46 @@ struct Teller {
         u32 bound = __reduce_min_sync(ALL_LANES, (u32)tops & ~1u);
         bool finite = task.max != PLUS_INF;
         if (line.road == ROAD_CUT) {
-            Look& look = pipe.looks[entry];
-            if (finite && task.max != MINUS_INF && !idle) {
-                Window window = window_of(look, tops, rows.blocks, task.max, line, (u32)b.vocab);
+            if (finite && task.max != MINUS_INF) {
+                Window window = window_of(pipe.looks[entry], tops, rows.blocks, task.max, line, (u32)b.vocab);
                 task.least = window.low, task.high = window.high;
                 task.work = window.few ? WORK_MASS_AND_COLLECT : window.high != PLUS_INF ? WORK_LIST_AROUND : WORK_LIST;
                 // Their lists are this row's soon.
                 await_credit(pipe, row % rows.blocks, row / rows.blocks);
             }
-            __syncwarp();
-            for (u32 i = lane_id(); i < LOOK_WORDS; i += 32) ((u64*)&look)[i] = 0;
-        } else if (line.live && task.max != MINUS_INF && !idle) {
+        } else if (line.live && task.max != MINUS_INF) {
             task.least = fmaxf(value_of_key(bound), LOWEST_FINITE);
             if (line.need == 0 && line.masses) task.work = finite && line.lowest == MINUS_INF ? WORK_MASS : WORK_KEPT_MASS;
             else if (line.need == 0) task.work = WORK_NONE;
             else if (!line.masses) task.work = WORK_COLLECT;
             else task.work = finite ? WORK_MASS_AND_COLLECT : WORK_MASS_THEN_COLLECT;
         }
-        if (idle) task.work = WORK_IDLE;
         return task;
+    }
+
+    // Leaves it to the mass warps.
+    __device__ __forceinline__ void post(Pipe& pipe, const Task& task) {
+        // What the mass warps found of the row before the last, they may write again.
+        if (row >= 2) completion_wait_own(&pipe.sent[row & 1], (row / 2 - 1) & 1);
+        if (lane_id() == 0) pipe.tasks[slot] = task;
+        completion_arrive(&pipe.weighed[slot]);
     }
 
     __device__ __forceinline__ void tell(const RowBlock& b, Pipe& pipe) {
         completion_wait_own(&pipe.maxed[slot], slot_parity);
         const Line line = pipe.lines[slot];
-        // Asked for before the wait. The first lane's word counts.
-        u64 hint = VERIFIES && line.live && lane_id() == 0 ? atomicMax(hint_at(b, line.hint), 0ull) : 0;
-        exchange(pipe, line);
+        // Asked for before it is needed. The first lane's word counts.
+        u64 hint = VERIFIES && line.live ? load_relaxed(hint_at(b, line.hint)) : 0;
+        u64 own = exchange(pipe, line);
+        bool idle = VERIFIES && __any_sync(ALL_LANES, lane_id() == 0 && is_ahead(hint, line.hint));
+        // What this block has seen of an idle row is enough.
+        if (idle) post(pipe, Task{value_of_key((u32)(own >> 32)), 0.0f, 0.0f, MINUS_INF, PLUS_INF, WORK_IDLE, line.road, (u32)own & 1});
         completion_wait(&pipe.maxima[entry], entry_parity);
-        Task task = weigh(b, pipe, line, VERIFIES && __any_sync(ALL_LANES, is_ahead(hint, line.hint)));
-        // What the mass warps found of the row before the last, they may write again.
-        if (row >= 2) completion_wait_own(&pipe.sent[row & 1], (row / 2 - 1) & 1);
-        if (lane_id() == 0) pipe.tasks[slot] = task;
-        completion_arrive(&pipe.weighed[slot]);
+        if (!idle) post(pipe, weigh(b, pipe, line));
+        if (line.road == ROAD_CUT) {
+            __syncwarp();
+            for (u32 i = lane_id(); i < LOOK_WORDS; i += 32) ((u64*)&pipe.looks[entry])[i] = 0;
+        }
         row++;
         if (++slot == pipe.rows.slots) slot = 0, slot_parity ^= 1;
         if (++entry == 2 * pipe.rows.slots) entry = 0, entry_parity ^= 1;

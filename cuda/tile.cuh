@@ -251,6 +251,37 @@ struct Copy : Bounds {
     }
 };
 
+// A row in global memory, for who asks for few of its logits, or only now and then for all.
+template <class E>
+struct InMemory {
+    u64 values;
+    const u32* mask;
+    u32 len;
+
+    // The value at index i, masked, NaN removed.
+    __device__ __forceinline__ float at(u32 i) const {
+        if (mask != 0 && !(__ldg(mask + i / 32) >> (i % 32) & 1)) return MINUS_INF;
+        return clean(E::widen(__ldg((const typename E::Bits*)values + i)));
+    }
+
+    // Four neighbours within the row from index i on, which lie on their boundary in memory, without a mask.
+    __device__ __forceinline__ void load_plain(u32 i, float* x) const {
+        Four<typename E::Bits> group = *(const Four<typename E::Bits>*)((const typename E::Bits*)values + i);
+        for (u32 e = 0; e < 4; e++) x[e] = clean(E::widen(group.e[e]));
+    }
+
+    // The same; -inf where they are not allowed or not within the row.
+    __device__ __forceinline__ void load4(i32 i, float* x) const {
+        if (i < 0 || i + 4 > (i32)len) {
+            for (u32 e = 0; e < 4; e++) x[e] = (u32)i + e < len ? at((u32)i + e) : MINUS_INF;
+            return;
+        }
+        u32 allowed = mask == 0 ? 15 : mask_window(mask, i, len);
+        load_plain((u32)i, x);
+        for (u32 e = 0; e < 4; e++) x[e] = allowed >> e & 1 ? x[e] : MINUS_INF;
+    }
+};
+
 // The copy as a source of rows.
 template <u32 DTYPE>
 struct Tile : Copy<DTYPE> {

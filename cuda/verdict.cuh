@@ -10,6 +10,16 @@ struct DraftRow {
     u32 width;
 
     __device__ __forceinline__ float at(u32 index) const { return index < width ? __ldg(logprobs + index) : MINUS_INF; }
+
+    // Four neighbours from an index on that may be ahead of the row; at once if they lie on their boundary in memory.
+    __device__ __forceinline__ void load4(u32 index, bool whole_vector, float* q) const {
+        if (whole_vector && index < width && width - index >= 4) {
+            float4 four = __ldg((const float4*)(logprobs + index));
+            q[0] = four.x, q[1] = four.y, q[2] = four.z, q[3] = four.w;
+        } else {
+            for (u32 e = 0; e < 4; e++) q[e] = at(index + e);
+        }
+    }
 };
 
 __device__ __forceinline__ DraftRow draft_row_of(const RowBlock& b, const VerifyBlock& v, u64 row_index, const Draft& draft) {
@@ -76,6 +86,36 @@ __device__ __forceinline__ u64 left_of(u64 mass, float q, u64 total) {
     return mass > ceded ? mass - ceded : 0;
 }
 
+// A row whose largest value is +inf keeps the tokens there alone: these as ones at 0.
+__device__ __forceinline__ Weight with_finite_max(const Weight& weight) {
+    return Weight{weight.max == PLUS_INF ? -0.0f : weight.max, weight.scale, weight.lowest};
+}
+__device__ __forceinline__ float below_finite_max(const Weight& weight, float x) {
+    if (weight.max != PLUS_INF) return x;
+    return x == PLUS_INF ? 0.0f : MINUS_INF;
+}
+
+// The same of four tokens of a row whose largest value is finite, by their values and the draft's logprobs; NaN is told of a token
+// that is kept.
+__device__ __forceinline__ void left_of_four(const Weight& weight, const float* x, const float* q, u64 total, u64* left,
+                                             bool* nan) {
+    float t[4], d[4];
+    for (u32 e = 0; e < 4; e++) {
+        t[e] = __fmul_rn(__fsub_rn(x[e], weight.max), weight.scale);
+        t[e] = t[e] >= weight.lowest ? t[e] : MINUS_INF;
+        d[e] = draft_exponent(q[e]);
+    }
+    // NaN where one of them is, or where infinities of either sign meet.
+    float any = __fadd_rn(__fadd_rn(q[0], q[1]), __fadd_rn(q[2], q[3]));
+    if (any != any)
+        for (u32 e = 0; e < 4; e++) *nan |= q[e] != q[e] && t[e] != MINUS_INF;
+    Powers<4> kept(t), ceded(d);
+    for (u32 e = 0; e < 4; e++) {
+        u64 mass = whole_mass(kept.scaled(e)), less = scale_draft(whole_mass(ceded.scaled(e)), total);
+        left[e] = mass > less ? mass - less : 0;
+    }
+}
+
 // Rows after a request's first rejection give no token, so nothing need be drawn for them. Which rows those are is told in the
 // head of the scratch memory, by a hint that several requests may share: the largest wins.
 constexpr u32 HINTS = SCRATCH_HEAD / 8 - 1;
@@ -96,7 +136,7 @@ __device__ __forceinline__ void tell_rejection(const RowBlock& b, const Place& p
 
 // Whether an earlier row of the request is known to be rejected; not knowing costs time alone.
 __device__ __forceinline__ bool is_idle(const RowBlock& b, const Place& place) {
-    return is_ahead(atomicMax(hint_at(b, as_hint(place)), 0ull), as_hint(place));
+    return is_ahead(load_relaxed(hint_at(b, as_hint(place))), as_hint(place));
 }
 
 // What a draw is made from, as its search needs it.

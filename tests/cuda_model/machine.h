@@ -34,6 +34,8 @@ __device__ __forceinline__ u32 max_or_nan_f16x2(u32 a, u32 b) {
     return model_max_or_nan_16(a & 0xffff, b & 0xffff, 0x7c00) | model_max_or_nan_16(a >> 16, b >> 16, 0x7c00) << 16;
 }
 
+__device__ __forceinline__ u64 load_relaxed(const u64* at) { return atomicOr((u64*)at, 0ull); }
+
 __device__ __forceinline__ u32 dynamic_shared_bytes() { return model_dynamic_shared_bytes(); }
 
 __device__ __forceinline__ u32 afresh(u32 x) { return x; }

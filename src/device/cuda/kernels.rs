@@ -3,7 +3,7 @@
 use super::{columns, resident};
 use crate::device::{Stage, StageKind};
 use crate::pipeline::Limits;
-use crate::pipeline::blocks::{RowBlock, VerifyBlock, verify_mode};
+use crate::pipeline::blocks::{RowBlock, VerifyBlock};
 use std::ffi::CStr;
 
 /// One translation unit: a name, and the sources that are compiled together.
@@ -43,9 +43,9 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("sample_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "find.cuh" "sample_tile.cuh" "sample_f32.cu"),
     unit!("sample_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "find.cuh" "sample_tile.cuh" "sample_f16.cu"),
     unit!("sample_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "sample.cuh" "list.cuh" "find.cuh" "sample_tile.cuh" "sample_bf16.cu"),
-    unit!("verify_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "find.cuh" "verify.cuh" "verdict.cuh" "residual.cuh" "verify_tile.cuh" "residual_tile.cuh" "verify_f32.cu"),
-    unit!("verify_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "find.cuh" "verify.cuh" "verdict.cuh" "residual.cuh" "verify_tile.cuh" "residual_tile.cuh" "verify_f16.cu"),
-    unit!("verify_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "find.cuh" "verify.cuh" "verdict.cuh" "residual.cuh" "verify_tile.cuh" "residual_tile.cuh" "verify_bf16.cu"),
+    unit!("verify_f32": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "find.cuh" "verify.cuh" "verdict.cuh" "residual.cuh" "verify_tile.cuh" "settle.cuh" "verify_f32.cu"),
+    unit!("verify_f16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "find.cuh" "verify.cuh" "verdict.cuh" "residual.cuh" "verify_tile.cuh" "settle.cuh" "verify_f16.cu"),
+    unit!("verify_bf16": "tile.cuh" "exchange.cuh" "cut.cuh" "prefix.cuh" "list.cuh" "find.cuh" "verify.cuh" "verdict.cuh" "residual.cuh" "verify_tile.cuh" "settle.cuh" "verify_bf16.cu"),
     unit!("draw_f32" with roles: "drawing.cuh" "draw_f32.cu"),
     unit!("draw_f16" with roles: "drawing.cuh" "draw_f16.cu"),
     unit!("draw_bf16" with roles: "drawing.cuh" "draw_bf16.cu"),
@@ -75,9 +75,9 @@ const SAMPLE_TILE: [Kernel; 3] =
 const VERIFY_TILE: [Kernel; 3] =
     [(11, c"samedraw_verify_f32"), (12, c"samedraw_verify_f16"), (13, c"samedraw_verify_bf16")];
 
-/// What a rejected draft leaves of a row, behind the kernels that verify many rows.
-const RESIDUAL: [Kernel; 3] =
-    [(11, c"samedraw_residual_f32"), (12, c"samedraw_residual_f16"), (13, c"samedraw_residual_bf16")];
+/// Behind the kernels that verify many rows.
+pub(super) const SETTLE: [Kernel; 3] =
+    [(11, c"samedraw_settle_f32"), (12, c"samedraw_settle_f16"), (13, c"samedraw_settle_bf16")];
 
 /// Threads of a block that has a row to itself.
 const BLOCK: u32 = 512;
@@ -110,6 +110,8 @@ pub(super) struct Card {
     pub forced_resident: bool,
     /// How many clusters of 2, 4, 8 and 16 blocks the card holds at a time, of the kernels whose clusters stay.
     pub resident: [u32; 4],
+    /// The same of those that settle requests.
+    pub settling: [u32; 4],
     /// Whether a launch may start before the one ahead of it in the stream has ended; the kernels wait for it themselves.
     pub pdl: bool,
 }
@@ -171,8 +173,9 @@ pub(super) fn entries(card: &Card) -> Vec<Entry> {
     all.extend(columns::entries(card));
     if card.clusters {
         let smem = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u32;
-        let tiles = [SAMPLE_TILE, VERIFY_TILE, RESIDUAL].into_iter().flatten();
+        let tiles = [SAMPLE_TILE, VERIFY_TILE].into_iter().flatten();
         all.extend(tiles.map(|(unit, entry)| Entry { unit, entry, smem, cluster_block: TILE_BLOCK }));
+        all.extend(SETTLE.map(|(unit, entry)| Entry { unit, entry, smem: 0, cluster_block: BLOCK }));
         let smem = card.smem_per_block_optin.saturating_sub(resident::OTHER_SHARED) as u32;
         let stay = [resident::DRAW, resident::JUDGE].into_iter().flatten();
         all.extend(stay.map(|(unit, entry)| Entry { unit, entry, smem, cluster_block: resident::BLOCK }));
@@ -190,7 +193,7 @@ pub(super) fn launches(card: &Card, stage: &Stage<'_>) -> LaunchList {
         Stage::Argmax(b) => argmax_stream(card, b),
         Stage::Sample(b) => resident::draw(card, &resident::DRAW, b)
             .or_else(|| columns::sample(card, b))
-            .or_else(|| tile(card, &SAMPLE_TILE, 16, b.rows, b))
+            .or_else(|| tile(card, &SAMPLE_TILE, 16, b))
             .unwrap_or_else(|| block_a_row(SAMPLE, b)),
         Stage::Remap(b, _) => block_a_row(REMAP, b),
         Stage::Verify(b, v) => {
@@ -198,21 +201,23 @@ pub(super) fn launches(card: &Card, stage: &Stage<'_>) -> LaunchList {
                 return list;
             }
             columns::verify(card, b)
-                .or_else(|| tile(card, &VERIFY_TILE, 16, b.rows, b))
+                .or_else(|| tile(card, &VERIFY_TILE, 16, b))
                 .unwrap_or_else(|| block_a_row(VERIFY, b))
         }
     };
     LaunchList { items: [Some(one), None, None] }
 }
 
-/// Clusters that stay, and where drafts are whole distributions a launch behind them for the requests' rejected rows.
+/// Clusters that stay, and behind them a cluster a request that settles it, so large that all are under way at a time.
 fn verify_many(card: &Card, b: &RowBlock, v: &VerifyBlock) -> Option<LaunchList> {
     let judge = resident::draw(card, &resident::JUDGE, b)?;
-    let residual = match v.mode {
-        verify_mode::REJECTION => Some(tile(card, &RESIDUAL, 16, v.requests, b)?),
-        _ => None,
-    };
-    Some(LaunchList { items: [Some(judge), residual, None] })
+    let all_at_once = |&size: &u64| u64::from(card.settling[size.ilog2() as usize - 1]) >= v.requests;
+    let cluster = [16, 8, 4].into_iter().find(all_at_once).unwrap_or(2);
+    let cluster = card.forced_cluster.map_or(cluster, u64::from);
+    let (unit, entry) = SETTLE[b.logits_dtype.min(2) as usize];
+    let grid = u32::try_from(v.requests * cluster).ok().filter(|&blocks| blocks <= i32::MAX as u32)?;
+    let settle = Launch { unit, entry, grid: [grid, 1, 1], block: BLOCK, smem: 0, cluster: cluster as u32 };
+    Some(LaunchList { items: [Some(judge), Some(settle), None] })
 }
 
 fn block_a_row((unit, entry): Kernel, b: &RowBlock) -> Launch {
@@ -244,13 +249,13 @@ fn argmax_stream(card: &Card, b: &RowBlock) -> Launch {
     Launch { unit, entry, grid: [(rows * cluster) as u32, 1, 1], block, smem: 0, cluster: cluster as u32 }
 }
 
-/// A cluster for each of some rows, the row in its shared memory; `few` blocks while there are few rows. `None` where the card or
-/// the row does not allow it.
-fn tile(card: &Card, kernels: &[Kernel; 3], few: u64, rows: u64, b: &RowBlock) -> Option<Launch> {
+/// A cluster a row, the row in its shared memory; `few` blocks while there are few rows. `None` where the card or the row
+/// does not allow it.
+fn tile(card: &Card, kernels: &[Kernel; 3], few: u64, b: &RowBlock) -> Option<Launch> {
     if !card.clusters || b.from_columns != 0 {
         return None;
     }
-    let sms = u64::from(card.sms);
+    let (rows, sms) = (b.rows, u64::from(card.sms));
     let (unit, entry) = kernels[b.logits_dtype.min(2) as usize];
     let bytes = element_bytes(b.logits_dtype);
     let mut cluster =

@@ -123,6 +123,7 @@ impl CudaDevice {
             general: switches.general,
             forced_resident: switches.resident,
             resident: [2, 4, 8, 16].map(|size| if major >= 9 { 1.max(sms / size) } else { 0 }),
+            settling: [2, 4, 8, 16].map(|size| if major >= 9 { 1.max(sms / size) } else { 0 }),
             pdl: switches.overlap.unwrap_or(false) && major >= 9,
         };
         let name = format!("{name}, sm_{major}{minor}, {} multiprocessors, {} MiB", card.sms, bytes >> 20);

@@ -100,14 +100,18 @@ impl Modules {
             }
         }
         for (size, blocks) in [2, 4, 8, 16].into_iter().enumerate() {
-            let mut fewest = u32::MAX;
-            for (unit, name) in [resident::DRAW, resident::JUDGE].into_iter().flatten() {
-                let entry = entries.iter().find(|entry| entry.unit == unit && entry.entry == name);
-                if let (Some(entry), true) = (entry, blocks <= largest) {
-                    fewest = fewest.min(active_clusters(self.find(unit, name)?, entry, blocks)?);
+            let fewest = |kernels: &[kernels::Kernel]| {
+                let mut fewest = u32::MAX;
+                for &(unit, name) in kernels {
+                    let entry = entries.iter().find(|entry| entry.unit == unit && entry.entry == name);
+                    if let (Some(entry), true) = (entry, blocks <= largest) {
+                        fewest = fewest.min(active_clusters(self.find(unit, name)?, entry, blocks)?);
+                    }
                 }
-            }
-            self.card.resident[size] = if fewest == u32::MAX { 0 } else { fewest };
+                Ok(if fewest == u32::MAX { 0 } else { fewest })
+            };
+            let stay = [resident::DRAW, resident::JUDGE].concat();
+            (self.card.resident[size], self.card.settling[size]) = (fewest(&stay)?, fewest(&kernels::SETTLE)?);
         }
         self.card.largest_cluster = largest;
         self.card.clusters = largest > 1;
