@@ -10,15 +10,15 @@ struct Plan {
     u64 values, mask, top_p, hint;
     float scale, lowest;
     bool live, masses;
-    u32 need;
+    Asked asked;
     Road road;
 
     // That of another lane.
     __device__ __forceinline__ Plan of(u32 lane) const {
         auto from = [&](auto x) { return __shfl_sync(ALL_LANES, x, lane); };
-        u32 word = from((u32)road << 16 | need << 2 | (masses ? 2 : 0) | (live ? 1 : 0));
+        u32 word = from((u32)road << 16 | asked.spare << 10 | asked.need << 2 | (masses ? 2 : 0) | (live ? 1 : 0));
         return Plan{from(values),    from(mask),        from(top_p),          VERIFIES ? from(hint) : 0, from(scale), from(lowest),
-                    (word & 1) != 0, (word & 2) != 0, word >> 2 & 0x3fff, (Road)(word >> 16)};
+                    (word & 1) != 0, (word & 2) != 0, Asked{word >> 2 & 0xff, word >> 10 & 0x3f}, (Road)(word >> 16)};
     }
 };
 
@@ -28,9 +28,9 @@ __device__ __forceinline__ Plan plan_of(const RowBlock& b, const VerifyBlock& v,
     Resolved found = resolve_row(b, v, row, &place, &draft);
     const Params& params = found.params;
     Plan plan;
-    plan.need = pipe_need(params, b.vocab, rows.blocks);
-    plan.road = road_of(found, plan.need, rows.list_length);
-    if (plan.road != ROAD_LIST) plan.need = 0;
+    plan.asked = pipe_asked(params, b.vocab, rows.blocks);
+    plan.road = road_of(found, plan.asked.need, rows.list_length);
+    if (plan.road != ROAD_LIST) plan.asked = Asked{0, 0};
     plan.live = found.state == ROW_LIVE;
     plan.values = found.values, plan.mask = found.mask;
     plan.scale = params.scale, plan.top_p = params.top_p;
@@ -63,7 +63,7 @@ __device__ __forceinline__ void feed(const RowBlock& b, const VerifyBlock& v, Pi
                                     plan.top_p,
                                     plan.live,
                                     plan.masses,
-                                    plan.need,
+                                    plan.asked,
                                     plan.road,
                                     plan.hint,
                                     copy.lead - copy.first_place,

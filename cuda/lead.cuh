@@ -20,7 +20,7 @@ __device__ __noinline__ void look_up(Pipe& pipe, u32 row_index) {
     Resolved found = resolve_row(b, pipe.verify, row_index, &row.place, &draft);
     row.row_index = row_index;
     row.found = found;
-    row.road = road_of(found, pipe_need(found.params, b.vocab, rows.blocks), rows.list_length);
+    row.road = road_of(found, pipe_asked(found.params, b.vocab, rows.blocks).need, rows.list_length);
     if (!VERIFIES && found.state == ROW_LIVE) row.bits = draw_bits(b, row_index, row_index, 0, found.params.seed, SD_CASE_FRESH);
 }
 

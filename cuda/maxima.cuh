@@ -27,7 +27,7 @@ __device__ __forceinline__ void look_at(const C& copy, float scale, float top, f
 // The maximum of a warp's part of row `j`, which has arrived in `copy`.
 template <class C>
 __device__ __forceinline__ void take_maximum(Pipe& pipe, const C& copy, const Line& line, u32 j, u32 warp) {
-    u32 from, end, turn = j & 1, each = pipe.rows.offers_each(line.need);
+    u32 from, end, turn = j & 1, each = pipe.rows.offers_each(line.asked.need);
     copy.part_of(warp, &from, &end);
     bool nan = false;
     Maxima parts = {{MINUS_INF, MINUS_INF, MINUS_INF, MINUS_INF}};

@@ -49,7 +49,8 @@ struct Line {
     u64 mask;
     float scale, lowest;
     u64 top_p;
-    u32 live, masses, need;
+    u32 live, masses;
+    Asked asked;
     Road road;
     // Of a row whose draft is verified: see as_hint.
     u64 hint;
@@ -275,11 +276,10 @@ __device__ __forceinline__ Resolved resolve_row(const RowBlock& b, const VerifyB
     return none;
 }
 
-// Tokens of each block that the bound of a small top-k asks for; 0 where top-k is off or not small.
-__device__ __forceinline__ u32 pipe_need(const Params& params, u64 vocab, u32 blocks) {
-    if (params.top_k > SMALL_TOP_K || params.top_k >= vocab) return 0;
-    u32 need = ((u32)params.top_k + blocks - 1) / blocks;
-    return need <= 32 ? need : 0;
+// What the bound of a small top-k asks of the blocks; nothing where top-k is off or not small.
+__device__ __forceinline__ Asked pipe_asked(const Params& params, u64 vocab, u32 blocks) {
+    if (params.top_k > SMALL_TOP_K || params.top_k >= vocab) return Asked{0, 0};
+    return ask_blocks(params.top_k, blocks, MOST_ASKED);
 }
 
 __device__ __forceinline__ Road road_of(const Resolved& found, u32 need, u32 list_length) {

@@ -281,11 +281,11 @@ __device__ __forceinline__ bool cut_top_p(Shared& sh, const C& copy, const Weigh
     return cut_lists(sh, copy, *list, weight, key_of(lowest), key_of(weight.max), above.limit, cut);
 }
 
-// Tokens of each block that the bound of a small top-k asks for; 0 where top-k is off or not small.
-__device__ __forceinline__ u32 small_need(const Params& params, u64 vocab) {
-    if (params.top_k > SMALL_TOP_K || params.top_k >= vocab) return 0;
-    u32 need = ((u32)params.top_k + cluster_size() - 1) / cluster_size();
-    return need <= 32 && offers(need) * warp_count() <= 64 ? need : 0;
+// What the bound of a small top-k asks of the blocks; nothing where top-k is off or not small.
+__device__ __forceinline__ Asked small_asked(const Params& params, u64 vocab) {
+    if (params.top_k > SMALL_TOP_K || params.top_k >= vocab) return Asked{0, 0};
+    Asked asked = ask_blocks(params.top_k, cluster_size(), MOST_ASKED);
+    return offers(asked.need) * warp_count() <= 64 ? asked : Asked{0, 0};
 }
 
 // The end of what top-k and top-p keep, told to every block. False, in every block, where this is not the way to it.

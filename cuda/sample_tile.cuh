@@ -55,15 +55,15 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
         bits = draw_bits(b, row_index, row_index, 0, params.seed, SD_CASE_FRESH);
     }
     bool all_columns = found.state == ROW_LIVE && b.columns == b.vocab;
-    u32 need = all_columns ? small_need(params, b.vocab) : 0;
-    bool small_k = need != 0 && fresh && (b.raw_logprobs | b.dense | b.kept_ids) == 0;
+    Asked asked = all_columns ? small_asked(params, b.vocab) : Asked{0, 0};
+    bool small_k = asked.need != 0 && fresh && (b.raw_logprobs | b.dense | b.kept_ids) == 0;
     if (readable) copy.fill_ends(all_hands());
     team_barrier();
     bool nan = false;
     float max = MINUS_INF;
     const u32* mask = found.state == ROW_LIVE ? (const u32*)found.mask : 0;
     if (readable) max = copy.arrive(sh.arrivals, mask, &nan);
-    Agreed agreed = push_max(sh, max, nan, need != 0 ? need : 1);
+    Agreed agreed = push_max(sh, max, nan, asked);
     if (found.state != ROW_LIVE) {
         if (found.state == ROW_BAD) store_bad(b, row_index, Cluster(sh));
         return;
@@ -104,7 +104,7 @@ __device__ __forceinline__ void sample_tile(const RowBlock& b) {
                 });
             }
         } else {
-            known = cut_filters(sh, copy, weight, params, agreed.bound, need != 0, &cut);
+            known = cut_filters(sh, copy, weight, params, agreed.bound, asked.need != 0, &cut);
         }
     }
     sample_any<DTYPE>(b, sh, row_index, params, copy, found.mask, agreed.max, status, known ? &cut : 0);

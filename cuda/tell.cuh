@@ -60,14 +60,14 @@ struct Teller {
     // Tells all blocks what the mass warps of this one have seen of the row: its word of `tops`.
     __device__ __forceinline__ u64 exchange(Pipe& pipe, const Line& line) {
         const Rows& rows = pipe.rows;
-        u32 turn = row & 1, n = rows.offers_each(line.need) * MASS_WARPS;
+        u32 turn = row & 1, n = rows.offers_each(line.asked.need) * MASS_WARPS;
         bool cuts = line.road == ROAD_CUT;
         u32 upper = lane_id() < n ? pipe.offers[turn][lane_id()] : 0;
         u32 lower = lane_id() + 32 < n ? pipe.offers[turn][lane_id() + 32] : 0;
         u32 top = __reduce_max_sync(ALL_LANES, umax(upper, lower)), bound = top;
         if (cuts) bound = __reduce_min_sync(ALL_LANES, upper > key_of(MINUS_INF) ? upper : top);
 #pragma unroll 1
-        for (u32 i = 0; line.need > 1 && i < line.need; i++) {
+        for (u32 i = 0; line.asked.need > 1 && i < line.asked.need; i++) {
             // A lane's larger value goes first.
             u32 larger = umax(upper, lower);
             lower = upper + lower - larger;
@@ -96,7 +96,7 @@ struct Teller {
         u64 tops = lane_id() < rows.blocks ? pipe.tops[entry][lane_id()] : 0xfffffffeull;
         Task task = {value_of_key(__reduce_max_sync(ALL_LANES, (u32)(tops >> 32))), line.scale, line.lowest, MINUS_INF, PLUS_INF,
                      WORK_NONE, line.road, __reduce_or_sync(ALL_LANES, (u32)tops & 1)};
-        u32 bound = __reduce_min_sync(ALL_LANES, (u32)tops & ~1u);
+        u32 bound = least_but(lane_id() < rows.blocks ? (u32)tops & ~1u : 0xffffffffu, line.asked.spare);
         bool finite = task.max != PLUS_INF;
         if (line.road == ROAD_CUT) {
             if (finite && task.max != MINUS_INF) {
@@ -108,8 +108,8 @@ struct Teller {
             }
         } else if (line.live && task.max != MINUS_INF) {
             task.least = fmaxf(value_of_key(bound), LOWEST_FINITE);
-            if (line.need == 0 && line.masses) task.work = finite && line.lowest == MINUS_INF ? WORK_MASS : WORK_KEPT_MASS;
-            else if (line.need == 0) task.work = WORK_NONE;
+            if (line.asked.need == 0 && line.masses) task.work = finite && line.lowest == MINUS_INF ? WORK_MASS : WORK_KEPT_MASS;
+            else if (line.asked.need == 0) task.work = WORK_NONE;
             else if (!line.masses) task.work = WORK_COLLECT;
             else task.work = finite ? WORK_MASS_AND_COLLECT : WORK_MASS_THEN_COLLECT;
         }

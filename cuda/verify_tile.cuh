@@ -46,18 +46,18 @@ __device__ __forceinline__ void verify_tile(const RowBlock& b, const VerifyBlock
         question = question_of(b, v, row_index, place, params.seed, draft, Tile<DTYPE>(team, copy, found.mask));
         if (draft.kind == DRAFT_ROW) draft_row = draft_row_of(b, v, row_index, draft);
     }
-    u32 need = all_columns ? small_need(params, b.vocab) : 0;
+    Asked asked = all_columns ? small_asked(params, b.vocab) : Asked{0, 0};
     if (readable) copy.fill_ends(all_hands());
     team_barrier();
     bool nan = false;
     float max = MINUS_INF;
     if (readable) max = copy.arrive(sh.arrivals, live ? (const u32*)found.mask : 0, &nan);
-    Agreed agreed = push_max(sh, max, nan, need != 0 ? need : 1);
+    Agreed agreed = push_max(sh, max, nan, asked);
     i32 status = (agreed.nan ? SD_STATUS_NAN_LOGITS : 0) | (agreed.max == PLUS_INF ? SD_STATUS_INF_LOGITS : 0);
     Weight weight = {agreed.max, params.scale, params.min_exponent};
     bool token_alone = quick && (b.ranks | b.kept_counts | b.sum_smaller_probs | b.top_width) == 0;
     bool top_k = params.top_k != SD_TOP_K_OFF, top_p = params.top_p != SD_TOP_P_OFF;
-    bool whole_row = token_alone && !top_k && !top_p, small_k = quick && need != 0;
+    bool whole_row = token_alone && !top_k && !top_p, small_k = quick && asked.need != 0;
     Cut cut;
     bool known = false;
     if (agreed.max != MINUS_INF && (whole_row || small_k)) {
@@ -96,7 +96,7 @@ __device__ __forceinline__ void verify_tile(const RowBlock& b, const VerifyBlock
                 return finish_shares(b, v, sh, shares);
             }
         } else {
-            known = cut_filters(sh, copy, weight, params, agreed.bound, need != 0, &cut);
+            known = cut_filters(sh, copy, weight, params, agreed.bound, asked.need != 0, &cut);
         }
     }
     verify_any<DTYPE>(b, v, sh, row_index, found, place, draft, copy, agreed.max, status, known ? &cut : 0);
