@@ -35,7 +35,8 @@ struct Asked {
 // What is asked of `blocks`, which tell no more than `most`; nothing where that is not enough.
 __device__ __forceinline__ Asked ask_blocks(u64 top_k, u32 blocks, u32 most) {
     u32 k = (u32)top_k, least = (k + blocks - 1) / blocks;
-    if (least > most) return Asked{0, 0};
+    // A row that is not live asks for none.
+    if (least == 0 || least > most) return Asked{0, 0};
     u32 need = blocks > 8 || k > 64 ? min((k * 4 / 3 + blocks - 1) / blocks, most) : least;
     return Asked{need, (need * blocks - k) / need};
 }
