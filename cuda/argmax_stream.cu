@@ -3,8 +3,9 @@
 // largest value and where it was. A key and an inverted index make one integer whose maximum is the answer; blocks hand
 // theirs to the first of the cluster, which writes it.
 
-// Loads of 16 bytes a thread has in flight.
-constexpr u32 IN_FLIGHT = 6;
+// Loads of 16 bytes a thread has in flight: for few rows of f32 so many that a block of eight that share a row of 131072 has asked
+// for all of its part at once; more than these are slower where there are many rows.
+constexpr u32 IN_FLIGHT = 6, IN_FLIGHT_FEW = 8;
 
 template <u32 DTYPE>
 struct Stream {
@@ -32,14 +33,8 @@ struct Stream {
         if (mask == 0 || (__ldg(mask + index / 32) >> (index % 32) & 1)) see(0, index, E::widen(__ldg((const Bits*)values + index)));
     }
 
-    // The mask's bits of a grain.
-    __device__ __forceinline__ u32 allowed_from(u32 index) const {
-        u32 low = __ldg(mask + index / 32), high = index % 32 + GRAIN > 32 ? __ldg(mask + index / 32 + 1) : 0;
-        return __funnelshift_r(low, high, index % 32);
-    }
-
     // This thread's key and inverted index, as one integer; `*nan` where it saw one.
-    template <bool MASKED>
+    template <u32 FLIGHT, bool MASKED>
     __device__ __forceinline__ u64 scan(u32 len, u32 part, u32 parts, bool* nan) {
         for (u32 e = 0; e < GRAIN; e++) max[e] = MINUS_INF, at[e] = 0;
         seen = MINUS_INF;
@@ -51,15 +46,15 @@ struct Stream {
         const uint4* vectors = (const uint4*)((const Bits*)values + head);
         u32 each = (grains + parts - 1) / parts;
         u32 end = min((part + 1) * each, grains);
-        for (u32 base = part * each + threadIdx.x; base < end; base += blockDim.x * IN_FLIGHT) {
-            uint4 v[IN_FLIGHT];
-            u32 allowed[IN_FLIGHT];
-            for (u32 i = 0; i < IN_FLIGHT; i++) {
+        for (u32 base = part * each + threadIdx.x; base < end; base += blockDim.x * FLIGHT) {
+            uint4 v[FLIGHT];
+            u32 allowed[FLIGHT];
+            for (u32 i = 0; i < FLIGHT; i++) {
                 u32 grain = min(base + i * blockDim.x, end - 1);
                 v[i] = __ldg(vectors + grain);
-                if (MASKED) allowed[i] = allowed_from(head + grain * GRAIN);
+                if (MASKED) allowed[i] = mask_bits(mask, head + grain * GRAIN, GRAIN);
             }
-            for (u32 i = 0; i < IN_FLIGHT; i++) {
+            for (u32 i = 0; i < FLIGHT; i++) {
                 // A grain past the end is the last one again: it changes nothing.
                 u32 index = head + min(base + i * blockDim.x, end - 1) * GRAIN;
                 const Bits* bits = (const Bits*)&v[i];
@@ -81,7 +76,7 @@ struct Stream {
     }
 };
 
-template <u32 DTYPE>
+template <u32 DTYPE, u32 FLIGHT>
 __device__ __forceinline__ void argmax_stream(const RowBlock& b) {
     __shared__ Shared sh;
     u32 rank = 0, blocks = 1;
@@ -114,8 +109,8 @@ __device__ __forceinline__ void argmax_stream(const RowBlock& b) {
             found = resolve(b, row_index);
             if (lane_id() == 0) sh.owner = found.state;
         }
-        best = stream.mask == 0 ? stream.template scan<false>((u32)b.vocab, rank, blocks, &nan)
-                                : stream.template scan<true>((u32)b.vocab, rank, blocks, &nan);
+        best = stream.mask == 0 ? stream.template scan<FLIGHT, false>((u32)b.vocab, rank, blocks, &nan)
+                                : stream.template scan<FLIGHT, true>((u32)b.vocab, rank, blocks, &nan);
     }
     best = warp_max(best);
     u32 any = __any_sync(ALL_LANES, nan);
@@ -149,13 +144,17 @@ __device__ __forceinline__ void argmax_stream(const RowBlock& b) {
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) samedraw_argmax_f32(const __grid_constant__ RowBlock b) {
-    argmax_stream<(u32)SD_DTYPE_F32>(b);
+    argmax_stream<(u32)SD_DTYPE_F32, IN_FLIGHT>(b);
+}
+
+extern "C" __global__ void __launch_bounds__(512, 2) samedraw_argmax_few_f32(const __grid_constant__ RowBlock b) {
+    argmax_stream<(u32)SD_DTYPE_F32, IN_FLIGHT_FEW>(b);
 }
 
 extern "C" __global__ void __launch_bounds__(512) samedraw_argmax_f16(const __grid_constant__ RowBlock b) {
-    argmax_stream<(u32)SD_DTYPE_F16>(b);
+    argmax_stream<(u32)SD_DTYPE_F16, IN_FLIGHT>(b);
 }
 
 extern "C" __global__ void __launch_bounds__(512) samedraw_argmax_bf16(const __grid_constant__ RowBlock b) {
-    argmax_stream<(u32)SD_DTYPE_BF16>(b);
+    argmax_stream<(u32)SD_DTYPE_BF16, IN_FLIGHT>(b);
 }

@@ -175,14 +175,13 @@ __device__ __forceinline__ WarpList list_tokens(const C& copy, Wanted wanted) {
             for (u32 e = 0; e < 4; e++) hits |= (wanted(x[e]) && place + e - copy.lead < copy.len ? 1u : 0u) << e;
         }
         if (!__any_sync(ALL_LANES, hits != 0)) continue;
-        u32 through = warp_scan((u32)__popc(hits)), at = list.count + through - __popc(hits);
-        while (hits != 0) {
-            u32 e = __ffs((i32)hits) - 1;
-            if (at < copy.list_capacity()) list.places[at] = (u16)(place + e - list.from);
-            at++;
-            hits &= hits - 1;
+        Hits found(hits);
+        u32 at = list.count + found.before;
+        for (u32 e = 0; e < 4; e++) {
+            if ((hits >> e & 1) && at < copy.list_capacity()) list.places[at] = (u16)(place + e - list.from);
+            at += hits >> e & 1;
         }
-        list.count += __shfl_sync(ALL_LANES, through, 31);
+        list.count += found.all;
     }
     return list;
 }

@@ -28,7 +28,7 @@ __device__ __forceinline__ u32 gather_found(Pipe& pipe, u32 room, Token token) {
     u32 count = lane_id() < blocks ? Fact{mail.facts[lane_id()]}.count() : 0;
     bool over = __any_sync(ALL_LANES, count > room);
     u32 through = warp_scan(count), n = __shfl_sync(ALL_LANES, through, 31);
-    if (over || n > min(MAX_CANDIDATES, LEAD_THREADS)) return 0;
+    if (over || n > min(MAX_ORDERED, LEAD_THREADS)) return 0;
     for (u32 r = warp_id(); r < blocks; r += LEAD_THREADS / 32) {
         u32 own = __shfl_sync(ALL_LANES, count, r), at = __shfl_sync(ALL_LANES, through, r) - own;
         for (u32 i = lane_id(); i < own; i += 32) pipe.shared.list.order[at + i] = token(r, i);

@@ -197,13 +197,12 @@ __device__ __noinline__ bool lead_top_p(Pipe& pipe) {
     if (row.weight.max == PLUS_INF) return false;
     if (mail.window >> 32 == 0) return lead_few(pipe);
     u32 parts = rows.blocks * MASS_WARPS, most = 0;
-    u64 whole = 0, above = 0;
+    u64 above = 0;
     for (u32 i = lane_id(); i < parts; i += 32) {
         most = umax(most, listed_count(mail.listed[i]));
         above += mass_above_listed(mail.listed[i]);
-        whole += mail.sums[i];
     }
-    u64 limit = multiply_shift(warp_sum(whole), row.found.params.top_p, 32);
+    u64 limit = multiply_shift(mass_of_row(pipe), row.found.params.top_p, 32);
     Listed tokens = {mail, rows, row.which};
     Cut cut;
     if (__reduce_max_sync(ALL_LANES, most) > rows.list_length ||

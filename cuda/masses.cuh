@@ -116,12 +116,13 @@ __device__ __forceinline__ u32 list_marked(const C& copy, const Task& task, u32 
             index = place - copy.lead;
             for (u32 e = 0; e < 4; e++) hits |= (x[e] >= task.least && x[e] < task.high && index + e < copy.len ? 1u : 0u) << e;
         }
-        u32 through = warp_scan((u32)__popc(hits)), at = count + through - __popc(hits);
+        Hits found(hits);
+        u32 at = count + found.before;
         for (u32 e = 0; e < 4; e++) {
             if ((hits >> e & 1) && at < length) list[at] = (u64)key_of(x[e]) << 32 | ~(index + e);
             at += hits >> e & 1;
         }
-        count += __shfl_sync(ALL_LANES, through, 31);
+        count += found.all;
     }
     return count > length ? LIST + 1 : count;
 }

@@ -6,9 +6,8 @@
 // The least value that a token can be kept with. Where fewer than top_k have it, they are all there is to collect.
 #define LOWEST_FINITE __uint_as_float(0xff7fffffu)
 
-// Largest top-k taken this way, and the most candidates it can order.
+// Largest top-k taken this way.
 constexpr u32 SMALL_TOP_K = 128;
-constexpr u32 MAX_CANDIDATES = COUNT_BINS / 4;
 
 // The weight of a value in a row whose largest is finite, or at +inf.
 struct Weight {
@@ -73,30 +72,11 @@ __device__ __forceinline__ u64 kept_mass_of_part(const C& copy, const Weight& we
     return own;
 }
 
-// The one or the other, of this warp's part; for a block with few warps, which wait for each operation.
+// The one or the other, of this warp's part.
 template <class C>
 __device__ __forceinline__ u64 mass_of_part(const C& copy, const Weight& weight) {
     if (weight.max == PLUS_INF || weight.lowest != MINUS_INF) return kept_mass_of_part(copy, weight, warp_id());
-    u32 place, end;
-    copy.part_of(warp_id(), &place, &end);
-    place += lane_id() * 4;
-    u64 own = 0;
-    float max = weight.max, scale = weight.scale;
-    // The conversions of one step are left to the next, between whose operations they fit; its values are loaded early.
-    float last[4] = {0, 0, 0, 0}, next[4];
-    if (place < end) copy.load4(place, next);
-#pragma unroll 1
-    while (place < end) {
-        float x[4];
-        for (u32 e = 0; e < 4; e++) x[e] = __fmul_rn(__fsub_rn(next[e], max), scale);
-        place += 128;
-        if (place < end) copy.load4(place, next);
-        for (u32 e = 0; e < 4; e++) own += whole_mass(last[e]);
-        Powers<4> powers(x);
-        for (u32 e = 0; e < 4; e++) last[e] = powers.scaled(e);
-    }
-    for (u32 e = 0; e < 4; e++) own += whole_mass(last[e]);
-    return own;
+    return mass_and_hits<false>(copy, weight, 0.0f, warp_id()).whole;
 }
 
 // Mass of a listed token, if `cut` keeps it.
@@ -133,7 +113,7 @@ __device__ __forceinline__ void collect(Shared& sh, const C& copy, u32 bound) {
             u32 index = place + e - copy.lead;
             if (!(y >= lowest) || index >= copy.len) continue;
             u32 at = atomicAdd(&sh.candidates, 1u);
-            if (at < MAX_CANDIDATES) sh.list.masses[at] = (u64)key_of(y) << 32 | ~index;
+            if (at < MAX_ORDERED) sh.list.masses[at] = (u64)key_of(y) << 32 | ~index;
         }
     }
 }
@@ -191,7 +171,7 @@ __device__ __forceinline__ Kept keep_candidates(Shared& sh, const Weight& weight
 // Hands every block's candidates to the first block, which puts them in order. False, in every block, where there are none or
 // too many.
 __device__ __forceinline__ bool gather_candidates(Shared& sh, const Sums& sums) {
-    if (sums.count == 0 || sums.count > min(MAX_CANDIDATES, thread_count())) return false;
+    if (sums.count == 0 || sums.count > min(MAX_ORDERED, thread_count())) return false;
     bool first = cluster_rank() == 0;
     if (first && thread_id() == 0) completion_expect(&sh.exchanges[2], sums.count * 8);
     for (u32 i = thread_id(); i < sh.candidates; i += thread_count())
@@ -222,18 +202,25 @@ __device__ __forceinline__ Above mass_above(Shared& sh, const C& copy, const Wei
     for (u32 i = thread_id(); i < 4 * CUT_BINS; i += thread_count()) sh.rough[i] = 0;
     team_barrier();
     u64 own = 0;
+    // The next values are on their way while these are worked on.
+    float x[4], t[4];
+    if (place < end) copy.load4(place, x);
 #pragma unroll 1
-    for (; place < end; place += 128) {
-        float x[4];
-        copy.load4(place, x);
+    while (place < end) {
+        u32 bin[4];
         for (u32 e = 0; e < 4; e++) {
-            float t = __fmul_rn(__fsub_rn(x[e], max), scale);
-            u64 m = mass_of_exponent(t);
-            own += m;
+            t[e] = __fmul_rn(__fsub_rn(x[e], max), scale);
             // Adding 1.5 * 2^21 leaves -4t, rounded, as the distance to its own bits.
-            u32 bin = 0x4a400000u - __float_as_uint(__fadd_rn(fmaxf(t, -64.0f), 3145728.0f));
-            if (bin < CUT_BINS) atomicAdd(&sh.rough[bin * 4 + (lane_id() & 3)], (u32)(m >> ROUGH_SHIFT));
+            bin[e] = 0x4a400000u - __float_as_uint(__fadd_rn(fmaxf(t[e], -64.0f), 3145728.0f));
         }
+        place += 128;
+        if (place < end) copy.load4(place, x);
+        Powers<4> powers(t);
+        u64 m[4];
+        for (u32 e = 0; e < 4; e++) m[e] = whole_mass(powers.scaled(e));
+        own += (m[0] + m[1]) + (m[2] + m[3]);
+        for (u32 e = 0; e < 4; e++)
+            if (bin[e] < CUT_BINS) atomicAdd(&sh.rough[bin[e] * 4 + (lane_id() & 3)], (u32)(m[e] >> ROUGH_SHIFT));
     }
     own = warp_sum(own);
     if (lane_id() == 0) sh.scan[warp_id()] = own;

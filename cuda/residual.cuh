@@ -47,7 +47,7 @@ __device__ __forceinline__ u64 residual_of_list(const C& copy, const Weight& wei
         float x = copy.value(place), q = draft.at(place - copy.lead);
         if (!cut.has(key_of(x), place - copy.lead) || !weight.may_keep(weight.exponent(x))) continue;
         *nan |= q != q;
-        own += left_of(weight.kept_mass(x), q, total);
+        own += left_of(weight.kept_mass(x), draft_mass(q), total);
     }
     return own;
 }

@@ -160,6 +160,12 @@ __device__ __forceinline__ float agree_on_max(Team& team, float max, bool nan, i
     return found == 0.0f ? -0.0f : found;
 }
 
+// Bits of the mask for `count` tokens from `index` on, at most 32 of them and all within the row.
+__device__ __forceinline__ u32 mask_bits(const u32* mask, u32 index, u32 count) {
+    u32 low = __ldg(mask + index / 32), high = index % 32 + count > 32 ? __ldg(mask + index / 32 + 1) : 0;
+    return __funnelshift_r(low, high, index % 32);
+}
+
 // Largest value after the mask.
 template <class Source>
 __device__ float row_max(const Source& source, i32* status) {

@@ -93,14 +93,6 @@ struct Strips {
         return grain < grains ? load_there(grain) : make_uint4(0, 0, 0, 0);
     }
 
-    // The mask's bits of a grain.
-    __device__ __forceinline__ u32 allowed(const u32* mask, u32 grain) const {
-        u32 index = index_of(grain), shift = index % 32;
-        u32 low = __ldg(mask + index / 32);
-        u32 high = shift + GRAIN > 32 ? __ldg(mask + index / 32 + 1) : 0;
-        return __funnelshift_r(low, high, shift);
-    }
-
     // Elements before and after the whole grains, and the index of one of them.
     __device__ __forceinline__ u32 ends() const { return len - grains * GRAIN; }
     __device__ __forceinline__ u32 end_index(u32 i) const { return i < head ? i : i + grains * GRAIN; }

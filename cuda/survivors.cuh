@@ -144,7 +144,7 @@ struct Sieve {
     }
 
     __device__ __forceinline__ void masked(uint4& v, u32 grain) const {
-        if (mask != 0 && grain < strips.grains) V::forbid(v, strips.allowed(mask, grain));
+        if (mask != 0 && grain < strips.grains) V::forbid(v, mask_bits(mask, strips.index_of(grain), GRAIN));
     }
 
     // A part of the sample once more, from the L1 or L2.

@@ -107,6 +107,19 @@ __device__ __forceinline__ T warp_scan(T x) {
     return x;
 }
 
+// How many of the warp's bits, four a lane, are set, and how many of those before this lane's.
+struct Hits {
+    u32 before, all;
+
+    __device__ __forceinline__ explicit Hits(u32 own) : before(0), all(0) {
+        for (u32 e = 0; e < 4; e++) {
+            u32 who = __ballot_sync(ALL_LANES, own >> e & 1);
+            before += __popc(who & ((1u << lane_id()) - 1));
+            all += __popc(who);
+        }
+    }
+};
+
 // Sum of `x` over the threads of the block before this one.
 __device__ __noinline__ u64 block_scan_before(Shared& sh, u64 x) {
     u64 inclusive = warp_scan(x);

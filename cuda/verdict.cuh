@@ -80,9 +80,9 @@ __device__ __forceinline__ i32 draft_status(const Question& question) {
     return question.q != question.q ? SD_STATUS_NAN_DRAFT : 0;
 }
 
-// What a draft leaves of a token's kept mass.
-__device__ __forceinline__ u64 left_of(u64 mass, float q, u64 total) {
-    u64 ceded = scale_draft(draft_mass(q), total);
+// What a draft leaves of a token's kept mass, by its own mass of the token.
+__device__ __forceinline__ u64 left_of(u64 mass, u64 drafted, u64 total) {
+    u64 ceded = scale_draft(drafted, total);
     return mass > ceded ? mass - ceded : 0;
 }
 
@@ -110,10 +110,7 @@ __device__ __forceinline__ void left_of_four(const Weight& weight, const float* 
     if (any != any)
         for (u32 e = 0; e < 4; e++) *nan |= q[e] != q[e] && t[e] != MINUS_INF;
     Powers<4> kept(t), ceded(d);
-    for (u32 e = 0; e < 4; e++) {
-        u64 mass = whole_mass(kept.scaled(e)), less = scale_draft(whole_mass(ceded.scaled(e)), total);
-        left[e] = mass > less ? mass - less : 0;
-    }
+    for (u32 e = 0; e < 4; e++) left[e] = left_of(whole_mass(kept.scaled(e)), whole_mass(ceded.scaled(e)), total);
 }
 
 // Rows after a request's first rejection give no token, so nothing need be drawn for them. Which rows those are is told in the
@@ -150,7 +147,7 @@ struct Left {
 
     __device__ __forceinline__ u64 operator()(u32 at, u64 mass) const {
         if (kind == DRAFT_ONE_HOT) return at == place ? 0 : mass;
-        return kind == DRAFT_ROW ? left_of(mass, draft.at(at - lead), total) : mass;
+        return kind == DRAFT_ROW ? left_of(mass, draft_mass(draft.at(at - lead)), total) : mass;
     }
 };
 
@@ -194,7 +191,7 @@ __device__ __forceinline__ void conclude_list(const RowBlock& b, const VerifyBlo
             float q = draft.at(id);
             if (question.kind == DRAFT_ONE_HOT) q = (i64)id == question.id ? 0.0f : MINUS_INF;
             nan |= q != q;
-            own += from[i] = left_of(masses[i], q, total);
+            own += from[i] = left_of(masses[i], draft_mass(q), total);
         }
         if (team_any(nan)) status |= SD_STATUS_NAN_DRAFT;
         u64 before = block_scan_before(sh, own);

@@ -70,6 +70,8 @@ const VERIFY: Kernel = (4, c"samedraw_verify");
 /// By the type of the logits, as the ones below.
 const ARGMAX_STREAM: [Kernel; 3] =
     [(1, c"samedraw_argmax_f32"), (1, c"samedraw_argmax_f16"), (1, c"samedraw_argmax_bf16")];
+/// The same for few rows.
+const ARGMAX_FEW: [Kernel; 3] = [(1, c"samedraw_argmax_few_f32"), ARGMAX_STREAM[1], ARGMAX_STREAM[2]];
 const SAMPLE_TILE: [Kernel; 3] =
     [(8, c"samedraw_sample_f32"), (9, c"samedraw_sample_f16"), (10, c"samedraw_sample_bf16")];
 const VERIFY_TILE: [Kernel; 3] =
@@ -169,7 +171,8 @@ pub(super) struct Entry {
 pub(super) fn entries(card: &Card) -> Vec<Entry> {
     let general = |(unit, entry)| Entry { unit, entry, smem: 0, cluster_block: 0 };
     let mut all: Vec<Entry> = [SELECT, ARGMAX, SAMPLE, REMAP, VERIFY].map(general).to_vec();
-    all.extend(ARGMAX_STREAM.map(|(unit, entry)| Entry { unit, entry, smem: 0, cluster_block: 512 }));
+    let streams = ARGMAX_STREAM.iter().chain(&ARGMAX_FEW[..1]);
+    all.extend(streams.map(|&(unit, entry)| Entry { unit, entry, smem: 0, cluster_block: 512 }));
     all.extend(columns::entries(card));
     if card.clusters {
         let smem = card.smem_per_block_optin.saturating_sub(OTHER_SHARED) as u32;
@@ -232,12 +235,13 @@ pub(super) fn max_cluster(card: &Card) -> u64 {
 /// Few rows are split over many blocks, so that every multiprocessor reads; with many, one block a row is enough.
 fn argmax_stream(card: &Card, b: &RowBlock) -> Launch {
     let (rows, sms) = (b.rows, u64::from(card.sms));
-    let (mut cluster, block) = match rows {
-        _ if rows * 16 <= sms => (16, 512),
-        _ if rows * 8 <= sms => (16, 256),
-        _ if rows * 2 <= sms => (8, 128),
-        _ if rows <= 2 * sms => (2, 256),
-        _ => (1, 256),
+    let (mut cluster, block, kernels) = match rows {
+        _ if rows * 32 <= sms => (16, 512, &ARGMAX_STREAM),
+        _ if rows * 5 <= sms => (8, 512, &ARGMAX_FEW),
+        _ if rows * 3 <= sms => (8, 256, &ARGMAX_STREAM),
+        _ if rows * 2 <= sms => (8, 128, &ARGMAX_STREAM),
+        _ if rows <= 2 * sms => (2, 256, &ARGMAX_STREAM),
+        _ => (1, 256, &ARGMAX_STREAM),
     };
     while cluster > 1 && (cluster > max_cluster(card) || b.vocab < cluster * 2048) {
         cluster /= 2;
@@ -245,7 +249,7 @@ fn argmax_stream(card: &Card, b: &RowBlock) -> Launch {
     if let Some(forced) = card.forced_cluster {
         cluster = max_cluster(card).min(forced.into());
     }
-    let (unit, entry) = ARGMAX_STREAM[b.logits_dtype.min(2) as usize];
+    let (unit, entry) = kernels[b.logits_dtype.min(2) as usize];
     Launch { unit, entry, grid: [(rows * cluster) as u32, 1, 1], block, smem: 0, cluster: cluster as u32 }
 }
 

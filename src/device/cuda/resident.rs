@@ -27,6 +27,7 @@ const LIST: u64 = 256;
 const FEWEST_ROWS: u64 = 24;
 /// Bytes from which on a row is a long one.
 const LONG_ROW: u64 = 384 << 10;
+const HALF_LONG_ROW: u64 = LONG_ROW / 2;
 /// The lead sums up the masses of a whole row in bins that hold those of fewer tokens than this.
 const MOST_TOKENS: u64 = 1 << 18;
 /// Below so many bytes a row is too short to be cut into parts.
@@ -57,14 +58,25 @@ pub(super) fn draw(card: &Card, kernels: &[Kernel; 3], b: &RowBlock) -> Option<L
     })
 }
 
-/// Rows of so many bytes from which on these kernels are the faster ones, by measurement. A row with top-p alone takes longer here
-/// while there are few.
+/// Rows of so many bytes from which on these kernels are the faster ones, by measurement.
 fn fewest_rows(filters: u64, row: u64) -> u64 {
-    match filters & (filter::TOP_K | filter::TOP_P) {
-        filter::TOP_K if row >= LONG_ROW => 2,
-        _ if row >= LONG_ROW => FEWEST_ROWS,
-        0 => 160,
-        _ => 64,
+    let filtered = filters & (filter::TOP_K | filter::TOP_P) != 0;
+    match row {
+        LONG_ROW.. => FEWEST_ROWS,
+        HALF_LONG_ROW.. => {
+            if filtered {
+                48
+            } else {
+                64
+            }
+        }
+        _ => {
+            if filtered {
+                64
+            } else {
+                96
+            }
+        }
     }
 }
 

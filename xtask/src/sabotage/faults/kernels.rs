@@ -6,6 +6,8 @@ const STEPS: &str = "--test cuda_model --features=cuda random_steps_are";
 const ENDS: &str = "--test cuda_model --features=cuda hard_ends_in_resident_clusters";
 const SERVED: &str = "--test cuda_model --features=cuda served_steps_in_resident_clusters_of_two";
 const DRAFTS: &str = "--test cuda_model --features=cuda served_drafts";
+const MANY_DRAFTS: &str = "--test cuda_model --features=cuda drafts_in_resident_clusters";
+const HALVES: &str = "--test cuda_model --features=cuda drafts_of_half_the_mass_in_resident_clusters";
 const GREEDY: &str = "--test cuda_model --features=cuda greedy_steps";
 
 pub const FAULTS: &[Fault] = &[
@@ -129,7 +131,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "warp_keeps_the_drafts_mass",
         breaks: "a rejected draft's mass is out of every sum that the draw is found by",
-        file: "cuda/verdict.cuh",
+        file: "cuda/residual.cuh",
         find: "if (thread_id() == 0) sh.scan[(place - copy.first_place) / copy.part] -= mass;",
         replace: "",
         tests: DRAFTS,
@@ -148,15 +150,15 @@ pub const FAULTS: &[Fault] = &[
         name: "residual_unscaled",
         breaks: "a draft's masses are scaled to the row's total",
         file: "cuda/verdict.cuh",
-        find: "return mass > ceded ? mass - ceded : 0;",
-        replace: "return mass > draft_mass(q) ? mass - draft_mass(q) : 0;",
+        find: "u64 ceded = scale_draft(drafted, total);",
+        replace: "u64 ceded = drafted;",
         tests: DRAFTS,
         quick: false,
     },
     Fault {
         name: "kept_masses_lost",
         breaks: "where a draft leaves nothing, the draw is from the kept masses",
-        file: "cuda/verdict.cuh",
+        file: "cuda/residual.cuh",
         find: "if (lane_id() == 0) sh.scan[warp_id()] = warp_mass;",
         replace: "",
         tests: DRAFTS,
@@ -165,10 +167,55 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "drawn_but_not_counted",
         breaks: "the block that draws counts before its row is settled",
-        file: "cuda/verdict.cuh",
+        file: "cuda/residual.cuh",
         find: "(mine ? FINISHED / 2 : 0) + (cluster_rank() == 0 ? FINISHED / 2 : 0)",
         replace: "(cluster_rank() == 0 ? FINISHED : 0)",
         tests: DRAFTS,
+        quick: false,
+    },
+    Fault {
+        name: "idle_by_another_request",
+        breaks: "a row is passed over for an earlier row of its own request alone",
+        file: "cuda/verdict.cuh",
+        find: "return hint >> 32 == own >> 32 && hint > own;",
+        replace: "return hint > own;",
+        tests: HALVES,
+        quick: false,
+    },
+    Fault {
+        name: "rejections_left_behind",
+        breaks: "a step leaves nothing to the next",
+        file: "cuda/settle.cuh",
+        find: "*hint_at(b, (request + 1) << 32) = 0;",
+        replace: "",
+        tests: HALVES,
+        quick: false,
+    },
+    Fault {
+        name: "residual_of_all",
+        breaks: "a rejected row is drawn from what its filters keep",
+        file: "cuda/lead_verdict.cuh",
+        find: "Pending{parts.total, cut, row.weight.max, row.status}",
+        replace: "Pending{parts.total, CUT_ALL, row.weight.max, row.status}",
+        tests: HALVES,
+        quick: false,
+    },
+    Fault {
+        name: "maximum_of_a_block",
+        breaks: "what is told of a row that is passed over is told of all of it",
+        file: "cuda/lead.cuh",
+        find: "value_of_key(__reduce_max_sync(ALL_LANES, key_of(fact.max())))",
+        replace: "value_of_key(key_of(fact.max()))",
+        tests: MANY_DRAFTS,
+        quick: false,
+    },
+    Fault {
+        name: "one_block_too_many",
+        breaks: "top_k tokens reach the bound that the blocks agree on",
+        file: "cuda/exchange.cuh",
+        find: "return Asked{need, (need * blocks - k) / need};",
+        replace: "return Asked{need, (need * blocks - k) / need + 1};",
+        tests: ENDS,
         quick: false,
     },
     Fault {
