@@ -55,13 +55,17 @@ __device__ __forceinline__ void feed(const RowBlock& b, const VerifyBlock& v, Pi
         // Asked for before the wait.
         bool end = plan.live && lane_id() < copy.ends();
         auto value = end ? copy.end_value(lane_id()) : Copy<DTYPE>::E::LOWEST;
+        u64 hint = VERIFIES && plan.live && b.status == 0 ? load_relaxed(hint_at(b, plan.hint)) : 0;
         if (j >= rows.slots) completion_wait_own(&pipe.left[slot], parity);
+        // Nothing is told of an idle row but its status: where that is not wanted, it need not be read.
+        bool idle = VERIFIES && __any_sync(ALL_LANES, lane_id() == 0 && is_ahead(hint, plan.hint)), live = plan.live && !idle;
         if (lane_id() == 0) {
             pipe.lines[slot] = Line{plan.mask,
                                     plan.scale,
                                     plan.lowest,
                                     plan.top_p,
-                                    plan.live,
+                                    live,
+                                    idle,
                                     plan.masses,
                                     plan.asked,
                                     plan.road,
@@ -71,10 +75,10 @@ __device__ __forceinline__ void feed(const RowBlock& b, const VerifyBlock& v, Pi
                                     copy.part};
             yield_to_copies();
             // Every completion ends a phase a row, with nothing to wait for where nothing is copied.
-            if (plan.live && copy.copied_to > copy.copied_from) copy.start_chunk(copy.copied_from, copy.copied_to, &pipe.arrived[slot]);
+            if (live && copy.copied_to > copy.copied_from) copy.start_chunk(copy.copied_from, copy.copied_to, &pipe.arrived[slot]);
             else completion_expect(&pipe.arrived[slot], 0);
         }
-        if (end) copy.tile[copy.end_at(lane_id())] = value;
+        if (end && live) copy.tile[copy.end_at(lane_id())] = value;
         completion_arrive(&pipe.arrived[slot]);
         if (++slot == rows.slots) slot = 0, parity ^= 1;
     }

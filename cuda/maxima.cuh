@@ -48,7 +48,7 @@ __device__ __forceinline__ void take_maximum(Pipe& pipe, const C& copy, const Li
         u32 offer = take_max(key);
         if (lane_id() == 0) pipe.offers[turn][warp * each + i] = offer;
     }
-    if (line.road == ROAD_CUT) look_at(copy, line.scale, value_of_key(top), largest, from, end, pipe.own_look[turn]);
+    if (line.road == ROAD_CUT && (!VERIFIES || line.live)) look_at(copy, line.scale, value_of_key(top), largest, from, end, pipe.own_look[turn]);
 }
 
 #endif

@@ -49,7 +49,8 @@ struct Line {
     u64 mask;
     float scale, lowest;
     u64 top_p;
-    u32 live, masses;
+    // Live to this block, which passes a row over that it knows to be idle.
+    u32 live, idle, masses;
     Asked asked;
     Road road;
     // Of a row whose draft is verified: see as_hint.

@@ -130,7 +130,7 @@ struct Teller {
         // Asked for before it is needed. The first lane's word counts.
         u64 hint = VERIFIES && line.live ? load_relaxed(hint_at(b, line.hint)) : 0;
         u64 own = exchange(pipe, line);
-        bool idle = VERIFIES && __any_sync(ALL_LANES, lane_id() == 0 && is_ahead(hint, line.hint));
+        bool idle = VERIFIES && (line.idle || __any_sync(ALL_LANES, lane_id() == 0 && is_ahead(hint, line.hint)));
         // What this block has seen of an idle row is enough.
         if (idle) post(pipe, Task{value_of_key((u32)(own >> 32)), 0.0f, 0.0f, MINUS_INF, PLUS_INF, WORK_IDLE, line.road, (u32)own & 1});
         completion_wait(&pipe.maxima[entry], entry_parity);

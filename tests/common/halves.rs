@@ -12,6 +12,17 @@ pub fn halves(seed: u64) -> Case {
     let vocab = rng.within(300, 5000);
     let mut lengths = vec![7, 1, 2];
     lengths.extend((0..12).map(|_| rng.within(2, 7)));
+    halves_of(seed, rng, vocab, lengths)
+}
+
+/// The same of many requests, with rows of a few hundred tokens.
+pub fn many_halves(seed: u64, requests: usize) -> Case {
+    let rng = &mut Rng::new(seed);
+    let lengths = (0..requests).map(|_| rng.within(2, 4)).collect();
+    halves_of(seed, rng, 300, lengths)
+}
+
+fn halves_of(seed: u64, rng: &mut Rng, vocab: usize, lengths: Vec<usize>) -> Case {
     let mut first_rows = vec![0];
     let mut row_to_request = Vec::new();
     for (request, &length) in (0i32..).zip(&lengths) {
@@ -33,6 +44,9 @@ pub fn halves(seed: u64) -> Case {
                 (0..few).for_each(|_| row[rng.below(vocab)] = 20.0 + 0.3 * rng.normal());
             }
             row[id as usize] = (others as f32).ln() + if kind > 0 { 20.0 } else { 0.0 };
+            if rng.one_in(8) {
+                row[rng.below(vocab)] = f32::INFINITY;
+            }
             row
         })
         .collect();

@@ -3,11 +3,12 @@
 
 use super::common::arrange::{movable, rows_of, with_rows};
 use super::common::bulk::{self, Bounds};
-use super::common::{Rng, assert_same, generate};
+use super::common::{Rng, assert_same, generate, halves};
 use super::{Case, cpu, describe, from_env, gpu};
+use samedraw::device::DevPtr;
 use samedraw::device::cuda::{CudaDevice, Switches};
 use samedraw::device::effective_columns;
-use samedraw::pipeline::{HostResult, HostRun, Variant};
+use samedraw::pipeline::{HostResult, HostRun, Outputs, Step, Variant};
 use samedraw::{Device, Platform};
 use std::sync::Arc;
 
@@ -228,6 +229,37 @@ fn a_row_of_nan_changes_no_other_row() {
                 let part = |result: &HostResult| rows_of(result, rows.len(), &others);
                 assert_same(&part(&want), &part(&got), || format!("{name:?}, V = {vocab}, NaN in row {bad}"));
                 assert_eq!((got.tokens[bad], got.status[bad]), (-1, 1 | 4), "{name:?}: nan_logits and empty_row");
+            }
+        }
+    }
+}
+
+/// More requests than there are places to tell their rejections in, so that some share one; steps of one sampler, at other
+/// positions each, without the status every other time.
+#[test]
+fn more_requests_than_hints() {
+    const TEST: &str = "more_requests_than_hints";
+    let _turn = super::among_others();
+    for name in ["", "resident"] {
+        let Some(device) = gpu(TEST, Some(Switches::parse(name).expect("a variant"))) else { return };
+        for seed in 0..6 {
+            let mut case = halves::many_halves(seed, 2500);
+            let mut run = HostRun::new(&device, &case.host()).expect("a step");
+            for step in 0..4 {
+                let positions: Vec<i64> = case.positions.iter().flatten().map(|position| position + 1).collect();
+                let at = run.put(&positions).expect("room");
+                case.positions = Some(positions);
+                let silent = step % 2 == 1;
+                let (sampler, first, stream) = run.parts();
+                let (all, status) = (first.outputs, if silent { DevPtr::NULL } else { first.outputs.status });
+                let next = Step { positions: at, outputs: Outputs { status, ..all }, ..*first };
+                // SAFETY: the step is the run's own but for the positions, as many, which live as long.
+                unsafe { sampler.step(stream, &next).expect("a step") };
+                let (want, mut got) = (case.run(&cpu(), "on the CPU"), run.read().expect("outputs"));
+                if silent {
+                    got.status.clone_from(&want.status);
+                }
+                assert_same(&want, &got, || format!("step {step} of seed {seed} by {name:?}"));
             }
         }
     }

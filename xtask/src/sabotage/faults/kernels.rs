@@ -6,7 +6,6 @@ const STEPS: &str = "--test cuda_model --features=cuda random_steps_are";
 const ENDS: &str = "--test cuda_model --features=cuda hard_ends_in_resident_clusters";
 const SERVED: &str = "--test cuda_model --features=cuda served_steps_in_resident_clusters_of_two";
 const DRAFTS: &str = "--test cuda_model --features=cuda served_drafts";
-const MANY_DRAFTS: &str = "--test cuda_model --features=cuda drafts_in_resident_clusters";
 const HALVES: &str = "--test cuda_model --features=cuda drafts_of_half_the_mass_in_resident_clusters";
 const GREEDY: &str = "--test cuda_model --features=cuda greedy_steps";
 
@@ -174,15 +173,6 @@ pub const FAULTS: &[Fault] = &[
         quick: false,
     },
     Fault {
-        name: "idle_by_another_request",
-        breaks: "a row is passed over for an earlier row of its own request alone",
-        file: "cuda/verdict.cuh",
-        find: "return hint >> 32 == own >> 32 && hint > own;",
-        replace: "return hint > own;",
-        tests: HALVES,
-        quick: false,
-    },
-    Fault {
         name: "rejections_left_behind",
         breaks: "a step leaves nothing to the next",
         file: "cuda/settle.cuh",
@@ -206,7 +196,7 @@ pub const FAULTS: &[Fault] = &[
         file: "cuda/lead.cuh",
         find: "value_of_key(__reduce_max_sync(ALL_LANES, key_of(fact.max())))",
         replace: "value_of_key(key_of(fact.max()))",
-        tests: MANY_DRAFTS,
+        tests: HALVES,
         quick: false,
     },
     Fault {
