@@ -26,7 +26,7 @@ struct Rejected : Bounds {
     Cut cut;
     Weight weight;
     u64 total;
-    // The indices from which on groups of four need a closer look.
+    // Groups of four from this index on need a closer look.
     u32 plain_end;
     bool whole_vectors;
 
@@ -37,11 +37,6 @@ struct Rejected : Bounds {
         whole_vectors = ((u64)draft.logprobs / 4 - lead) % 4 == 0;
         bool plain = mask == 0 && weight.max != PLUS_INF && cut.key == CUT_ALL.key && cut.id == CUT_ALL.id && whole_vectors;
         plain_end = plain && copy.len >= 4 && draft.width >= 4 ? min(copy.len, draft.width) - 3 : 0;
-    }
-
-    __device__ __forceinline__ void part_of(u32 warp, u32* from, u32* to) const {
-        *from = min(first_place + warp * part, end_place);
-        *to = min(*from + part, end_place);
     }
 
     // The values of what is kept of four neighbours.
@@ -127,8 +122,7 @@ __device__ __forceinline__ void find_rest(Shared& sh, const R& row, const Sums& 
         for (u32 e = 0; e < 4; e++) at -= left[e];
         for (u32 e = 0; e < 4; at += left[e], e++)
             if (target >= at && target - at < left[e]) found(place + e, x[e]);
-        u64 all = warp_sum(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
-        running += all;
+        running += warp_sum(lane_id() < warp_count() ? sh.scan[lane_id()] : 0);
         if (target < running) return;
     }
 }

@@ -96,6 +96,12 @@ struct Bounds {
     u32 lead, first_place, end_place, copied_from, copied_to;
     // Places a warp has.
     u32 part;
+
+    // Places of a warp of this block.
+    __device__ __forceinline__ void part_of(u32 warp, u32* from, u32* to) const {
+        *from = min(first_place + warp * part, end_place);
+        *to = min(*from + part, end_place);
+    }
 };
 
 template <u32 DTYPE>
@@ -123,12 +129,6 @@ struct Copy : Bounds {
         end_place = min(first_place + copy_warps() * part, grains * GRAIN);
         copied_from = max(first_place, (lead + GRAIN - 1) / GRAIN * GRAIN);
         copied_to = max(copied_from, min(end_place, (lead + len) / GRAIN * GRAIN));
-    }
-
-    // Places of a warp of this block.
-    __device__ __forceinline__ void part_of(u32 warp, u32* from, u32* to) const {
-        *from = min(first_place + warp * part, end_place);
-        *to = min(*from + part, end_place);
     }
 
     // Room for the places of a warp's listed tokens, behind the elements: one in ten.

@@ -213,6 +213,9 @@ pub(super) fn launches(card: &Card, stage: &Stage<'_>) -> LaunchList {
 
 /// Clusters that stay, and behind them a cluster a request that settles it, so large that all are under way at a time.
 fn verify_many(card: &Card, b: &RowBlock, v: &VerifyBlock) -> Option<LaunchList> {
+    if v.requests == 0 {
+        return None;
+    }
     let judge = resident::draw(card, &resident::JUDGE, b)?;
     let all_at_once = |&size: &u64| u64::from(card.settling[size.ilog2() as usize - 1]) >= v.requests;
     let cluster = [16, 8, 4].into_iter().find(all_at_once).unwrap_or(2);
