@@ -4,9 +4,8 @@
 // and go on, so that nobody waits for the end of a row. What has a slot, an entry or a mail for every few rows is written again
 // only when all who read it are done:
 // * a slot when the mass warps of its block have left it (`left`);
-// * an entry of maxima, twice as many as slots: a block sends the maximum of row j + 2 * slots once it has summed up row
-//   j + slots, which no block can before all have read the maxima of row j;
-// * the look of an entry likewise: it is cleared before the mass warps come to the row;
+// * an entry of maxima with its look, of which there are twice as many as slots: a teller sends the maximum of a row when it has those
+//   of the row before from every block, whose tellers sent them when they were done with the rows ahead of that one;
 // * offers, of which there are two, and this block's look: the teller has read those of row j before the mass warps sum it up, after
 //   which they take the maximum of row j + 2;
 // * a report and candidates, of which there are two: the teller lets the mass warps come to row j + 2 when those of row j are sent
