@@ -186,6 +186,7 @@ __device__ void finish_shares(const RowBlock& b, const VerifyBlock& v, Shared& s
     if (!sh.is_last) return;
     __threadfence();
     for (u64 request = warp_id(); request < v.requests; request += warp_count()) settle(b, v, request);
+#pragma unroll 1
     for (u32 i = thread_id(); i < SCRATCH_HEAD / 4; i += thread_count()) ((u32*)b.scratch)[i] = 0;
 }
 
