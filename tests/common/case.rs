@@ -1,7 +1,10 @@
 //! A step on owned host data, and the few lines that run it.
 
 use super::oracle;
-use samedraw::pipeline::{DType, Filters, HostMask, HostResult, HostRun, HostStep, HostVerify, VerifyMode};
+use samedraw::device::DevPtr;
+use samedraw::pipeline::{
+    DType, Filters, HostMask, HostResult, HostRun, HostStep, HostVerify, Outputs, Step, VerifyMode,
+};
 use samedraw::{Device, SamplingParams};
 use std::sync::Arc;
 
@@ -194,6 +197,20 @@ impl Case {
     pub fn run(&self, device: &Arc<dyn Device>, what: &str) -> HostResult {
         let run = HostRun::new(device, &self.host()).and_then(|mut run| run.run());
         run.unwrap_or_else(|error| panic!("{what} on {}: {error}", device.info().platform))
+    }
+
+    /// What one more step of `run`, a run of this case, gives one position further on. Of a `silent` one the status is not asked
+    /// for, so that what it says of it is of another step: rows that are passed over need not be read then.
+    pub fn step_on<D: Device + ?Sized>(&mut self, run: &mut HostRun<D>, silent: bool) -> HostResult {
+        let positions: Vec<i64> = self.positions.iter().flatten().map(|position| position + 1).collect();
+        let at = run.put(&positions).expect("room");
+        self.positions = Some(positions);
+        let (sampler, first, stream) = run.parts();
+        let (all, status) = (first.outputs, if silent { DevPtr::NULL } else { first.outputs.status });
+        let next = Step { positions: at, outputs: Outputs { status, ..all }, ..*first };
+        // SAFETY: the step is the run's own but for the positions, as many, which live as long.
+        unsafe { sampler.step(stream, &next).expect("a step") };
+        run.read().expect("outputs")
     }
 
     /// The result the semantics give.

@@ -3,8 +3,8 @@
 
 use crate::common::{Case, assert_same, ends, from_env, generate, halves};
 use crate::on_the_model;
-use samedraw::device::{self, DevPtr, Device};
-use samedraw::pipeline::{HostRun, Outputs, Step};
+use samedraw::device::{self, Device};
+use samedraw::pipeline::HostRun;
 use samedraw::step_file::{ResultDocument, StepFile};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -199,16 +199,8 @@ fn served_drafts_of_half_the_mass_in_resident_clusters() {
             let mut case = halves::halves(seed);
             let mut run = HostRun::new(&device, &case.host()).expect("a step");
             for step in 0..3 {
-                let positions: Vec<i64> = case.positions.iter().flatten().map(|position| position + 1).collect();
-                let at = run.put(&positions).expect("room");
-                case.positions = Some(positions);
-                let (sampler, first, stream) = run.parts();
-                // Rows that are passed over are not read where nobody wants their status.
-                let (all, status) = (first.outputs, if step == 1 { DevPtr::NULL } else { first.outputs.status });
-                let next = Step { positions: at, outputs: Outputs { status, ..all }, ..*first };
-                // SAFETY: the step is the run's own but for the positions, as many, which live as long.
-                unsafe { sampler.step(stream, &next).expect("a step") };
-                let (want, mut got) = (case.expected(), run.read().expect("outputs"));
+                let mut got = case.step_on(&mut run, step == 1);
+                let want = case.expected();
                 if step == 1 {
                     got.status.clone_from(&want.status);
                 }

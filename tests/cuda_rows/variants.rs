@@ -5,10 +5,9 @@ use super::common::arrange::{movable, rows_of, with_rows};
 use super::common::bulk::{self, Bounds};
 use super::common::{Rng, assert_same, generate, halves};
 use super::{Case, cpu, describe, from_env, gpu};
-use samedraw::device::DevPtr;
 use samedraw::device::cuda::{CudaDevice, Switches};
 use samedraw::device::effective_columns;
-use samedraw::pipeline::{HostResult, HostRun, Outputs, Step, Variant};
+use samedraw::pipeline::{HostResult, HostRun, Variant};
 use samedraw::{Device, Platform};
 use std::sync::Arc;
 
@@ -246,16 +245,9 @@ fn more_requests_than_hints() {
             let mut case = halves::many_halves(seed, 2500);
             let mut run = HostRun::new(&device, &case.host()).expect("a step");
             for step in 0..4 {
-                let positions: Vec<i64> = case.positions.iter().flatten().map(|position| position + 1).collect();
-                let at = run.put(&positions).expect("room");
-                case.positions = Some(positions);
                 let silent = step % 2 == 1;
-                let (sampler, first, stream) = run.parts();
-                let (all, status) = (first.outputs, if silent { DevPtr::NULL } else { first.outputs.status });
-                let next = Step { positions: at, outputs: Outputs { status, ..all }, ..*first };
-                // SAFETY: the step is the run's own but for the positions, as many, which live as long.
-                unsafe { sampler.step(stream, &next).expect("a step") };
-                let (want, mut got) = (case.run(&cpu(), "on the CPU"), run.read().expect("outputs"));
+                let mut got = case.step_on(&mut run, silent);
+                let want = case.run(&cpu(), "on the CPU");
                 if silent {
                     got.status.clone_from(&want.status);
                 }
