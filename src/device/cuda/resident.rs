@@ -1,4 +1,5 @@
-//! Launches of the kernels that draw for many rows, or verify their drafts: as many clusters as the card holds at a time, each taking row after row.
+//! Launches of the kernels that draw for many rows, or verify their drafts: as many clusters as the card holds at a time, each
+//! taking row after row.
 
 use super::kernels::{Card, Kernel, Launch, element_bytes};
 use crate::pipeline::Limits;
@@ -61,22 +62,11 @@ pub(super) fn draw(card: &Card, kernels: &[Kernel; 3], b: &RowBlock) -> Option<L
 /// Rows of so many bytes from which on these kernels are the faster ones, by measurement.
 fn fewest_rows(filters: u64, row: u64) -> u64 {
     let filtered = filters & (filter::TOP_K | filter::TOP_P) != 0;
-    match row {
-        LONG_ROW.. => FEWEST_ROWS,
-        HALF_LONG_ROW.. => {
-            if filtered {
-                48
-            } else {
-                64
-            }
-        }
-        _ => {
-            if filtered {
-                64
-            } else {
-                96
-            }
-        }
+    match (row, filtered) {
+        (LONG_ROW.., _) => FEWEST_ROWS,
+        (HALF_LONG_ROW.., true) => 48,
+        (HALF_LONG_ROW.., false) | (_, true) => 64,
+        (_, false) => 96,
     }
 }
 
